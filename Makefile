@@ -1,0 +1,45 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench format clean
+
+# the newest that has venv; a pyenv shim may exist and not run, so each is tried
+PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3; do \
+	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& echo $$python && break; done)
+
+BIN := .venv/bin
+READY := .venv/ready
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+help: ## say what there is
+	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(READY) ## run the main job on an embedded PostgreSQL
+	$(BIN)/rxjobs demo
+
+test: $(READY) ## run the whole suite; RXJOBS_TEST_DSN chooses another PostgreSQL
+	$(BIN)/python -m pytest
+
+check: $(READY) ## lint, formatting, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict rxjobs
+	$(BIN)/lint-imports
+
+bench: $(READY) ## measure jobs a second
+	$(BIN)/rxjobs bench
+
+format: $(READY) ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what make and the tools made
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "rxjobs needs Python 3.11 or newer with venv; install one or give: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "setting up .venv with $(PYTHON) (the first time takes a minute)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(READY)

@@ -1,0 +1,82 @@
+"""rxjobs: a reactive-streams job runner for Python, on reactivex and PostgreSQL."""
+
+from rxjobs.app import App
+from rxjobs.definition import Breaker, Definition, Enqueued, NewJob
+from rxjobs.demand import Source
+from rxjobs.errors import (
+    BadPayload,
+    DuplicateJobType,
+    InvalidArguments,
+    InvalidOption,
+    NoDatabase,
+    NotMigrated,
+    NotOpen,
+    PipelineBroken,
+    RxJobsError,
+    SchemaTooNew,
+    UnknownJobType,
+    UnknownQueue,
+)
+from rxjobs.executors.in_pool import in_pool
+from rxjobs.executors.in_processes import in_processes
+from rxjobs.executors.in_threads import in_threads
+from rxjobs.executors.on_loop import on_loop
+from rxjobs.job import Job, State, current_job
+from rxjobs.operators.ack import ack
+from rxjobs.operators.buffer import buffer
+from rxjobs.operators.complete import complete
+from rxjobs.operators.enrich import enrich, map
+from rxjobs.operators.execute import execute
+from rxjobs.operators.execute_batch import execute_batch
+from rxjobs.operators.filter import filter
+from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
+from rxjobs.sources.memory import MemorySource
+from rxjobs.sources.postgres import PostgresSource
+from rxjobs.sources.pull import pull
+
+__all__ = [
+    "App",
+    "BadPayload",
+    "Breaker",
+    "Cancel",
+    "Complete",
+    "Definition",
+    "Discard",
+    "DuplicateJobType",
+    "Enqueued",
+    "Finished",
+    "InvalidArguments",
+    "InvalidOption",
+    "Job",
+    "MemorySource",
+    "NewJob",
+    "NoDatabase",
+    "NotMigrated",
+    "NotOpen",
+    "Outcome",
+    "PipelineBroken",
+    "PostgresSource",
+    "Release",
+    "Retry",
+    "RxJobsError",
+    "SchemaTooNew",
+    "Snooze",
+    "Source",
+    "State",
+    "UnknownJobType",
+    "UnknownQueue",
+    "ack",
+    "buffer",
+    "complete",
+    "current_job",
+    "enrich",
+    "execute",
+    "execute_batch",
+    "filter",
+    "in_pool",
+    "in_processes",
+    "in_threads",
+    "map",
+    "on_loop",
+    "pull",
+]

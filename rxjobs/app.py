@@ -1,0 +1,344 @@
+"""The app: job types, a client, pipelines and settings put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, overload
+from uuid import UUID, uuid4
+
+from reactivex import Observable
+from reactivex.subject import Subject
+
+from rxjobs import settings as settings_
+from rxjobs.awaiting import LoopScheduler
+from rxjobs.backoff import Backoff
+from rxjobs.call import Executor
+from rxjobs.client import Client
+from rxjobs.definition import Breaker, Definition, Enqueued, NewJob, Options
+from rxjobs.errors import DuplicateJobType, InvalidOption, NotOpen, UnknownJobType, UnknownQueue
+from rxjobs.events import Emit, EventStream
+from rxjobs.executors.in_threads import in_threads
+from rxjobs.executors.on_loop import on_loop
+from rxjobs.job import Job
+from rxjobs.jobs import Jobs
+from rxjobs.middleware.breaker import Circuits
+from rxjobs.middleware.timeout import timeout as timeout_after
+from rxjobs.node import Node
+from rxjobs.perform import Middleware, performer
+from rxjobs.pipeline import CONCURRENCY, default_pipeline
+from rxjobs.queues import Queues
+from rxjobs.runner import Pipeline, Running
+from rxjobs.serving import serve
+from rxjobs.sources.postgres import PostgresSource
+from rxjobs.sources.pull import pull
+from rxjobs.store import embedded
+from rxjobs.store import migrate as migrations
+from rxjobs.store.database import Database
+from rxjobs.store.store import Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EMBEDDED = "embedded"
+THREADS = 64
+
+
+class App:
+    """Job types, the client that enqueues them, and the pipelines that run them.
+
+    `dsn` is a PostgreSQL DSN; without one RXJOBS_DSN is taken, and without that the embedded server. The other settings are
+    those of rxjobs.settings.Settings. `async with app:` opens the client side; `app.run()` also runs pipelines.
+    """
+
+    def __init__(self, dsn: str | None = None, **settings: Any) -> None:
+        self.settings = settings_.load({"dsn": dsn, **settings})
+        self.events = EventStream()
+        self.definitions: dict[str, Definition[..., Any]] = {}
+        self.id: UUID = uuid4()
+        self.woken: Subject[str | None] = Subject()
+        self.jobs = Jobs(lambda: self.store, self.definitions)
+        self.queues = Queues(lambda: self.store, self.definitions)
+        self._circuits = Circuits(self.events.emit)
+        self._loop_executor: Executor = on_loop()
+        self._thread_executor: Executor = in_threads(THREADS)
+        self._pipelines: list[Pipeline] = []
+        self._dsn: str | None = None
+        self._store: Store | None = None
+        self._client: Client | None = None
+        self._opened_in: asyncio.AbstractEventLoop | None = None
+        self._openings = 0
+        self._stack: AsyncExitStack | None = None
+
+    # what a user declares
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> Definition[P, R]: ...
+
+    @overload
+    def job(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int = 20,
+        timeout: float | None = None,
+        backoff: Backoff | None = None,
+        executor: Executor | None = None,
+        breaker: Breaker | None = Breaker(),
+        tags: Iterable[str] = (),
+        meta: Mapping[str, Any] | None = None,
+    ) -> Callable[[Callable[P, R]], Definition[P, R]]: ...
+
+    def job(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
+        """Declare a job type: `@app.job` or `@app.job(queue="mail", timeout=30)`.
+
+        `timeout` is in seconds; `backoff` is `attempt, error -> seconds`, by default Oban's; `executor` is by default the event
+        loop for `async def`, a thread for `def`.
+        """
+
+        def declare(function: Callable[..., Any]) -> Definition[..., Any]:
+            if not callable(function):
+                raise InvalidOption(f"@app.job declares a function, not {function!r}; its options are given by name")
+            options["tags"] = tuple(options.get("tags") or ())
+            options["meta"] = dict(options.get("meta") or {})
+            full = name or f"{function.__module__}.{function.__qualname__}".replace(".<locals>", "")
+            return self._declare(function, Options(name=full, **options))
+
+        return declare if function is None else declare(function)
+
+    def source(
+        self,
+        queue: str,
+        *,
+        max_demand: int = 2 * CONCURRENCY,
+        min_demand: int | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> Observable[Job]:
+        """The jobs of a queue as an Observable: `rj.pull(rj.PostgresSource(...))`."""
+        return pull(PostgresSource(self, queue, where), max_demand=max_demand, min_demand=min_demand)
+
+    def pipeline(self, stream: Observable[Any], name: str | None = None) -> Observable[Any]:
+        """Declare a pipeline, to be run by `app.run()` and `rxjobs run`."""
+        self._pipelines.append(_pipeline(stream, name or f"pipeline-{len(self._pipelines) + 1}"))
+        return stream
+
+    def definition(self, name: str) -> Definition[..., Any]:
+        """The job type of a name; raises UnknownJobType."""
+        try:
+            return self.definitions[name]
+        except KeyError:
+            known = ", ".join(sorted(self.definitions)) or "none"
+            raise UnknownJobType(f"there is no job type {name!r} in this app; it has {known}") from None
+
+    # the client side
+
+    async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
+        """Insert a job; with `connection` (asyncpg) as part of its transaction, else committed on return."""
+        if not isinstance(new, NewJob):
+            raise InvalidOption(f"app.enqueue takes what a job type's new(...) made, not {new!r:.100}")
+        return await self._client_here().enqueue(new, connection)
+
+    async def enqueue_many(self, news: Iterable[NewJob], connection: Any = None) -> list[Enqueued]:
+        """Insert jobs in batches of a thousand, each committed by itself unless a connection is given; in order."""
+        return await self._client_here().enqueue_many(news, connection)
+
+    def stream_many(self, news: Iterable[NewJob], connection: Any = None) -> AsyncIterator[Enqueued]:
+        """As enqueue_many for any number of jobs, giving each row as soon as its batch is inserted."""
+        return self._client_here().stream_many(news, connection)
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date; gives the names of the migrations that ran."""
+        async with AsyncExitStack() as stack:
+            dsn = self._dsn or await self._find_dsn(stack)
+            connection = await Database(dsn).connect()
+            try:
+                return await migrations.migrate(connection, self.settings.schema)
+            finally:
+                await connection.close()
+
+    @property
+    def dsn(self) -> str:
+        """How others reach the database of this app, once it is open."""
+        if self._dsn is None:
+            raise NotOpen("app.dsn is known once the app is open: async with app: …")
+        return self._dsn
+
+    @property
+    def store(self) -> Store:
+        """The statements of this app's schema, once it is open."""
+        self._client_here()
+        assert self._store is not None  # noqa: S101 - open
+        return self._store
+
+    async def __aenter__(self) -> App:
+        loop = asyncio.get_running_loop()
+        if self._openings and self._opened_in is not loop:
+            raise NotOpen("this app is open in another event loop; give each loop an App of its own, or close it there first")
+        self._openings += 1
+        if self._openings == 1:
+            self._opened_in = loop
+            async with AsyncExitStack() as stack:
+                await self._open(stack)
+                self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._openings -= 1
+        if not self._openings and self._stack is not None:
+            stack, self._stack = self._stack, None
+            await stack.aclose()
+
+    # running
+
+    def run(self, *pipelines: Observable[Any]) -> None:
+        """Run these pipelines, or those declared, or one for each queue of the job types, until SIGTERM, SIGINT or their end.
+
+        A signal drains: fetching stops, jobs in flight get `shutdown_grace` seconds, the rest are released. A second one exits
+        at once. Exits with code 1 when a pipeline broke too often.
+        """
+        serve(lambda: self.running(*pipelines))
+
+    @asynccontextmanager
+    async def running(self, *pipelines: Observable[Any]) -> AsyncIterator[Running]:
+        """Run pipelines beside what the body does, in the loop it does it in; drained on leaving. Installs no signal handlers."""
+        chosen = self._choose(pipelines)
+        async with self, AsyncExitStack() as stack:
+            running = await self._start(chosen, stack)
+            try:
+                yield running
+            finally:
+                await running.stop(self.settings.shutdown_grace)
+
+    def default_pipelines(self, concurrency: Mapping[str, int] | None = None) -> list[Pipeline]:
+        """One pipeline for each queue that a job type names, or for each queue of the mapping; raises UnknownQueue."""
+        queues = sorted({definition.how.queue for definition in self.definitions.values()})
+        if concurrency is None:
+            concurrency = dict.fromkeys(queues, CONCURRENCY)
+        for queue in concurrency:
+            if queue not in queues:
+                raise UnknownQueue(f"no job type of this app names the queue {queue!r}; there are {', '.join(queues) or 'none'}")
+        return [
+            Pipeline(queue, default_pipeline(self.source(queue, max_demand=2 * limit), limit))
+            for queue, limit in concurrency.items()
+        ]
+
+    # what a source asks of the process it runs in
+
+    @property
+    def label(self) -> str:
+        """This node's label, or else its id."""
+        return self.settings.node or str(self.id)
+
+    @property
+    def poll_seconds(self) -> float:
+        """How long a lost wake-up can cost, seconds."""
+        return self.settings.poll_seconds
+
+    @property
+    def max_args_bytes(self) -> int:
+        """The most that a job's arguments may take as JSON."""
+        return self.settings.max_args_bytes
+
+    @property
+    def emit(self) -> Emit:
+        """Where events go."""
+        return self.events.emit
+
+    def startable(self, names: Iterable[str]) -> list[str]:
+        """Those job types that are known here and whose breaker is not open."""
+        return self._circuits.startable(name for name in names if name in self.definitions)
+
+    def breakers(self) -> dict[str, str]:
+        """The state of each job type's breaker on this node: closed, open or half-open."""
+        return self._circuits.states()
+
+    # inside
+
+    def _declare(self, function: Callable[..., Any], options: Options) -> Definition[..., Any]:
+        if options.name in self.definitions:
+            raise DuplicateJobType(f"two job types are named {options.name!r}; give one of them another name: @app.job(name=...)")
+        definition: Definition[..., Any] = Definition(function, self, options)
+        executor = options.executor or (self._loop_executor if definition.is_async else self._thread_executor)
+        middleware: list[Middleware] = []
+        if options.breaker is not None:
+            middleware.append(self._circuits.middleware(options.name, options.breaker))
+        if options.timeout is not None:
+            middleware.append(timeout_after(options.timeout))
+        definition.perform = performer(function, executor, middleware, self.events)
+        self.definitions[options.name] = definition
+        return definition
+
+    def _choose(self, pipelines: Sequence[Observable[Any]]) -> list[Pipeline]:
+        chosen = [_pipeline(stream, f"pipeline-{place}") for place, stream in enumerate(pipelines, 1)]
+        chosen = chosen or self._pipelines or self.default_pipelines()
+        if not chosen:
+            raise InvalidOption("there is nothing to run: this app has no job type and no pipeline; declare one with @app.job")
+        return chosen
+
+    async def _find_dsn(self, stack: AsyncExitStack) -> str:
+        dsn = self.settings.dsn or EMBEDDED
+        if dsn != EMBEDDED and not dsn.startswith(f"{EMBEDDED}://"):
+            return dsn
+        folder = dsn.removeprefix(EMBEDDED).removeprefix("://")
+        server = await asyncio.to_thread(embedded.start, Path(folder) if folder else None)
+        stack.push_async_callback(asyncio.to_thread, server.stop)
+        return server.dsn
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.callback(self._forget)
+        self._dsn = await self._find_dsn(stack)
+        database = Database(self._dsn)
+        await database.open()
+        stack.push_async_callback(database.close)
+        schema = self.settings.schema
+        connection = await database.connect()
+        try:
+            if self.settings.migrate or (self.settings.dsn or EMBEDDED).startswith(EMBEDDED):
+                await migrations.migrate(connection, schema)
+            await migrations.check(connection, schema)
+        finally:
+            await connection.close()
+        self._store = Store(database, schema, notify=self.settings.notify)
+        self._client = Client(self._store, self.events)
+
+    def _forget(self) -> None:
+        self._dsn = self._store = self._client = self._opened_in = None
+
+    def _client_here(self) -> Client:
+        if self._client is None:
+            raise NotOpen("the app is not open: enqueue inside `async with app:`, or while app.run() or app.running() is on")
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is not self._opened_in:
+            raise NotOpen("this app is open in another event loop than the one that uses it now; open an App of its own there")
+        return self._client
+
+    async def _start(self, pipelines: Sequence[Pipeline], stack: AsyncExitStack) -> Running:
+        how, scheduler = self.settings, LoopScheduler(asyncio.get_running_loop())
+        running = Running(pipelines, scheduler, self.events, max_restarts=how.max_restarts, restart_window=how.restart_window)
+        node = Node(how, self.dsn, self.store, self.events)
+        self.id = node.id
+        await node.join(stack, scheduler, self.woken.on_next, lambda: running.held_ids)
+        stack.push_async_callback(self._close_executors, running)
+        running.start()
+        return running
+
+    async def _close_executors(self, running: Running) -> None:
+        await running.close_executors()
+        for executor in {definition.how.executor for definition in self.definitions.values()} | {self._thread_executor}:
+            if executor is not None:
+                await executor.close()
+
+
+def _pipeline(stream: Any, name: str) -> Pipeline:
+    if not isinstance(stream, Observable):
+        raise InvalidOption(
+            f"a pipeline is an Observable, such as app.source(queue).pipe(rj.execute(), rj.ack()), not {stream!r:.100}"
+        )
+    return Pipeline(name, stream)

@@ -1,0 +1,230 @@
+"""The one bridge: the only file that knows both Rx and asyncio.
+
+Operators, sources and services are written against Observables and hand their coroutines to what is here; the store,
+`perform` and middleware are coroutines and never see an Observable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from reactivex import Observable, abc
+from reactivex.disposable import Disposable
+from reactivex.scheduler.eventloop import AsyncIOScheduler, AsyncIOThreadSafeScheduler
+
+from rxjobs.errors import NotOpen
+
+log = logging.getLogger("rxjobs")
+
+A = TypeVar("A")
+B = TypeVar("B")
+T = TypeVar("T")
+
+
+class LoopScheduler(AsyncIOThreadSafeScheduler):
+    """A scheduler on one event loop, which may be asked from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.loop = loop
+        self._thread = threading.get_ident()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller is on the loop's own thread."""
+        return threading.get_ident() == self._thread
+
+    def here(self, action: Callable[[], object]) -> None:
+        """Do something on the loop: now when the caller is there, else as soon as the loop gets to it."""
+        if self.is_here:
+            action()
+        elif not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(action)
+
+    def later(self, seconds: float, action: Callable[[], object]) -> abc.DisposableBase:
+        """Do something on the loop after a while; must be called there."""
+        return Disposable(self.loop.call_later(seconds, action).cancel)
+
+    def start(
+        self,
+        work: Coroutine[Any, Any, T],
+        then: Callable[[T], object] | None = None,
+        failed: Callable[[BaseException], object] | None = None,
+    ) -> asyncio.Task[None]:
+        """Run a coroutine here, and hand on its result or what it raised. Cancelled, it hands on nothing."""
+        return spawn(self.loop, _hand_on(work, then, failed))
+
+
+def scheduler_here(scheduler: abc.SchedulerBase | None = None) -> LoopScheduler:
+    """The scheduler of the loop that the given one works on, or else of the running loop; raises NotOpen without either."""
+    match scheduler:
+        case LoopScheduler():
+            return scheduler
+        case AsyncIOScheduler():
+            return LoopScheduler(scheduler._loop)
+        case _:
+            try:
+                return LoopScheduler(asyncio.get_running_loop())
+            except RuntimeError:
+                raise NotOpen(
+                    "a pipeline was subscribed outside of an event loop; run it with app.run(pipeline), or subscribe inside "
+                    "a coroutine"
+                ) from None
+
+
+if sys.version_info >= (3, 12):
+
+    def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task at once: one that never waits is done before this returns."""
+        task = asyncio.Task(work, loop=loop, eager_start=True)
+        if not task.done():
+            _alive.add(task)
+            task.add_done_callback(_alive.discard)
+        return task
+else:
+
+    def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task."""
+        task = loop.create_task(work)
+        _alive.add(task)
+        task.add_done_callback(_alive.discard)
+        return task
+
+
+_alive: set[asyncio.Task[Any]] = set()  # asyncio itself holds tasks weakly
+
+
+class Awaited(Generic[A, B]):
+    """Runs a coroutine for each item, at most `limit` at once; what comes out is emitted as it is ready.
+
+    Everything happens on the scheduler's loop. Once detached, what is still running may end, and its result, like the
+    items that wait, goes to `leftover`.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[A], Coroutine[Any, Any, B]],
+        limit: int,
+        observer: abc.ObserverBase[B],
+        scheduler: LoopScheduler,
+        leftover: Callable[[A | B], object],
+    ) -> None:
+        self._work = work
+        self._limit = limit
+        self._observer = observer
+        self._loop = scheduler.loop
+        self._leftover = leftover
+        self._waiting: deque[A] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = 0
+        self._ended = False
+        self._detached = False
+
+    def add(self, item: A) -> None:
+        """Run this item's coroutine, or let it wait for its turn."""
+        if self._detached:
+            self._leftover(item)
+        elif self._running < self._limit:
+            self._start(item)
+        else:
+            self._waiting.append(item)
+
+    def end(self) -> None:
+        """No more items will come: complete once the last is out."""
+        self._ended = True
+        self._complete_if_idle()
+
+    def detach(self, *, cancel: bool) -> None:
+        """Emit nothing from now on; with `cancel`, also stop what is running."""
+        self._detached = True
+        while self._waiting:
+            self._leftover(self._waiting.popleft())
+        if cancel:
+            for task in tuple(self._tasks):
+                task.cancel()
+
+    def _start(self, item: A) -> None:
+        self._running += 1
+        task = spawn(self._loop, self._run(item))
+        if not task.done():
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, item: A) -> None:
+        try:
+            result = await self._work(item)
+        except BaseException as error:  # only broken machinery raises: a job's own failure is a result
+            self._running -= 1
+            self._leftover(item)
+            if not isinstance(error, asyncio.CancelledError):
+                self._break(error)
+            return
+        self._running -= 1
+        if self._detached:
+            self._leftover(result)
+            return
+        try:
+            self._observer.on_next(result)
+        except Exception as error:
+            self._break(error)
+        while self._waiting and self._running < self._limit:
+            self._start(self._waiting.popleft())
+        self._complete_if_idle()
+
+    def _break(self, error: BaseException) -> None:
+        if not self._detached:
+            self._observer.on_error(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _complete_if_idle(self) -> None:
+        if self._ended and not self._running and not self._waiting and not self._detached:
+            self._observer.on_completed()
+
+
+def every(seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, T]]) -> Observable[T]:
+    """What a coroutine returns, over and over: it is run at once, and again so many seconds after it has ended."""
+
+    def subscribe(observer: abc.ObserverBase[T], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
+        async def repeat() -> None:
+            while True:
+                try:
+                    observer.on_next(await work())
+                except Exception as error:
+                    observer.on_error(error)
+                    return
+                await asyncio.sleep(seconds())
+
+        return Disposable(scheduler_here(scheduler).start(repeat()).cancel)
+
+    return Observable(subscribe)
+
+
+async def _hand_on(
+    work: Coroutine[Any, Any, T],
+    then: Callable[[T], object] | None,
+    failed: Callable[[BaseException], object] | None,
+) -> None:
+    try:
+        result = await work
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        if failed is None:
+            log.exception("something that rxjobs did in the background failed")
+        else:
+            failed(error)
+    else:
+        if then is not None:
+            _tell(then, result)
+
+
+def _tell(then: Callable[[T], object], result: T) -> None:
+    try:
+        then(result)
+    except Exception:
+        log.exception("what rxjobs does with a result failed")

@@ -1,0 +1,210 @@
+"""A job type: a function, how its jobs are made, and how they are to be run."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+from rxjobs.arguments import Arguments
+from rxjobs.backoff import Backoff
+from rxjobs.errors import InvalidOption
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,127}")
+QUEUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
+TAG_LIMIT = (32, 64)
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+    """When a job type's circuit opens: after `fail_max` failures in a row; `reset_timeout` seconds later `probes` jobs may try.
+
+    Exceptions of the classes in `exclude` are the job's own business and move nothing.
+    """
+
+    fail_max: int = 10
+    reset_timeout: float = 30
+    probes: int = 1
+    exclude: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.fail_max < 1 or self.probes < 1 or self.reset_timeout <= 0:
+            raise InvalidOption(
+                "Breaker takes fail_max and probes of at least 1 and a reset_timeout above 0 seconds, not "
+                f"fail_max={self.fail_max}, probes={self.probes}, reset_timeout={self.reset_timeout}"
+            )
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is not in the database yet: its arguments are bound, checked and written as JSON."""
+
+    type: str
+    queue: str
+    payload: str
+    priority: int = 0
+    max_attempts: int = 20
+    tags: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = {}
+    delay: float = 0.0
+    scheduled_at: datetime | None = None
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """A row: its id, the state it was inserted in, and whether it was there already."""
+
+    id: int
+    state: str
+    duplicate: bool = False
+
+
+class Registry(Protocol):
+    """What a job type asks of the app it belongs to."""
+
+    @property
+    def max_args_bytes(self) -> int: ...
+
+    async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued: ...
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job type's jobs are made and run; `timeout` in seconds."""
+
+    name: str
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int = 20
+    timeout: float | None = None
+    backoff: Backoff | None = None
+    executor: Any = None
+    breaker: Breaker | None = Breaker()
+    tags: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise InvalidOption(f"a job type's name is letters, digits and . : _ -, at most 128, not {self.name[:150]!r}")
+        check_queue(self.queue)
+        check_number(self.name, "priority", self.priority, 0, 9)
+        check_number(self.name, "max_attempts", self.max_attempts, 1, 1000)
+        if self.timeout is not None and not (isinstance(self.timeout, int | float) and 0 < self.timeout < 10**9):
+            raise InvalidOption(f"{self.name}: timeout is a number of seconds above 0, or None, not {self.timeout!r}")
+        check_tags(self.name, self.tags)
+
+
+class Definition(Generic[P, R]):
+    """A job type. Calling it just runs the function; `new` makes a job of it, `enqueue` inserts one."""
+
+    def __init__(self, function: Callable[P, R], registry: Registry, options: Options) -> None:
+        self.function = function
+        self.name = options.name
+        self.how = options
+        self.arguments = Arguments(function, options.name)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.perform: Callable[[Any, Any], Awaitable[Any]] | None = None
+        """One run of a job of this type with its middleware around it: set once the app is put together."""
+        self._registry = registry
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<job type {self.name}>"
+
+    def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """A job of this type; raises InvalidArguments where the arguments do not fit or cannot be stored."""
+        how = self.how
+        return NewJob(
+            type=self.name,
+            queue=how.queue,
+            payload=self.arguments.dump(args, kwargs, self._registry.max_args_bytes),
+            priority=how.priority,
+            max_attempts=how.max_attempts,
+            tags=how.tags,
+            meta=how.meta,
+        )
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """Insert a job of this type; returns once its row is committed."""
+        return await self._registry.enqueue(self.new(*args, **kwargs))
+
+    def options(
+        self,
+        *,
+        delay: float | None = None,
+        scheduled_at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        max_attempts: int | None = None,
+        tags: Iterable[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Optioned[P]:
+        """Jobs of this type that differ from the rest: run after `delay` seconds or at `scheduled_at`, in another queue, and so on."""
+        changes: dict[str, Any] = {}
+        if delay is not None and scheduled_at is not None:
+            raise InvalidOption(f"{self.name}: give delay or scheduled_at, not both")
+        if delay is not None:
+            check_number(self.name, "delay", delay, 0, 10 * 366 * 86400)
+            changes["delay"] = float(delay)
+        if scheduled_at is not None:
+            if scheduled_at.tzinfo is None:
+                raise InvalidOption(f"{self.name}: scheduled_at needs a time zone, {scheduled_at!r} has none; add tzinfo=UTC")
+            changes["scheduled_at"] = scheduled_at
+        if priority is not None:
+            check_number(self.name, "priority", priority, 0, 9)
+            changes["priority"] = priority
+        if queue is not None:
+            check_queue(queue)
+            changes["queue"] = queue
+        if max_attempts is not None:
+            check_number(self.name, "max_attempts", max_attempts, 1, 1000)
+            changes["max_attempts"] = max_attempts
+        if tags is not None:
+            changes["tags"] = tuple(tags)
+            check_tags(self.name, changes["tags"])
+        if meta is not None:
+            changes["meta"] = {**self.how.meta, **meta}
+        return Optioned(self, self._registry, changes)
+
+
+class Optioned(Generic[P]):
+    """A job type with options of its own for the jobs made through it."""
+
+    def __init__(self, definition: Definition[P, Any], registry: Registry, changes: Mapping[str, Any]) -> None:
+        self._definition = definition
+        self._registry = registry
+        self._changes = changes
+
+    def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """A job with these options."""
+        return msgspec.structs.replace(self._definition.new(*args, **kwargs), **self._changes)
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """Insert a job with these options; returns once its row is committed."""
+        return await self._registry.enqueue(self.new(*args, **kwargs))
+
+
+def check_queue(queue: str) -> None:
+    """Refuse a queue's name that could not be one."""
+    if not isinstance(queue, str) or not QUEUE.fullmatch(queue):
+        raise InvalidOption(f"a queue's name is letters, digits and . : / _ -, at most 128, not {str(queue)[:150]!r}")
+
+
+def check_number(owner: str, name: str, value: Any, least: float, most: float) -> None:
+    """Refuse a number outside its range."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise InvalidOption(f"{owner}: {name} is a number from {least} to {most}, not {value!r}")
+
+
+def check_tags(owner: str, tags: Sequence[str]) -> None:
+    """Refuse tags that are too many, too long, or no text."""
+    count, length = TAG_LIMIT
+    if len(tags) > count or not all(isinstance(tag, str) and 0 < len(tag) <= length and "\x00" not in tag for tag in tags):
+        raise InvalidOption(f"{owner}: at most {count} tags of 1 to {length} characters, not {list(tags)!r:.200}")

@@ -1,0 +1,204 @@
+"""Demand: how many more jobs a pipeline will take, what it holds meanwhile, and how that is given back.
+
+Nothing in Rx holds a fast producer back, so demand does: a job takes a place when it is fetched and gives it back when
+its outcome is written down.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+from reactivex import Observable
+
+from rxjobs.awaiting import LoopScheduler
+from rxjobs.errors import InvalidOption
+from rxjobs.events import Emit, JobDropped
+from rxjobs.job import Job
+from rxjobs.outcome import Finished, Release
+
+log = logging.getLogger("rxjobs.demand")
+
+DROPPED_DELAY = 5.0
+"""Seconds until a job that a pipeline dropped may run again: long enough that a pipeline which drops them all does not spin."""
+WRITE_DELAYS = (0.1, 30.0)
+"""Seconds between tries to write outcomes down: the first, and the longest."""
+
+
+class Source(Protocol):
+    """Where jobs come from.
+
+    `fetch(n)` gives at most n jobs, fewer when there are no more now. `wakes` says, by any item, that there may be more; a
+    source whose wakes complete is finite. `settle` writes outcomes down; the places of its jobs are free once it returns.
+    """
+
+    @property
+    def wakes(self) -> Observable[object]: ...
+
+    async def fetch(self, n: int) -> list[Job]: ...
+
+    async def settle(self, finished: list[Finished]) -> None: ...
+
+
+class Demand:
+    """How many jobs may be held, and how few must be before more are asked for."""
+
+    def __init__(self, max_demand: int, min_demand: int | None = None) -> None:
+        if isinstance(max_demand, bool) or not isinstance(max_demand, int) or max_demand < 1:
+            raise InvalidOption(f"max_demand is a whole number of at least 1, not {max_demand!r}")
+        least = max_demand // 2 if min_demand is None else min_demand
+        if isinstance(least, bool) or not isinstance(least, int) or not 0 <= least < max_demand:
+            raise InvalidOption(f"min_demand is a whole number from 0 to max_demand - 1 = {max_demand - 1}, not {min_demand!r}")
+        self.max_demand = max_demand
+        self.min_demand = least
+        self.held = 0
+
+    @property
+    def free(self) -> int:
+        """How many jobs to ask for now: none while more than min_demand are held."""
+        return self.max_demand - self.held if self.held <= self.min_demand else 0
+
+
+class Hold:
+    """The place of one job in its pipeline's demand. Whoever lets go of the last copy of a job unsettled gives it back by that."""
+
+    __slots__ = ("cancelled", "deadline", "fetched", "job", "ledger", "settled")
+
+    def __init__(self, job: Job, ledger: Ledger, fetched: int) -> None:
+        self.job = job
+        self.ledger = ledger
+        self.fetched = fetched
+        self.settled = False
+        self.cancelled = False
+        self.deadline: datetime | None = None
+
+    def __del__(self) -> None:
+        if not self.settled:
+            self.ledger.dropped(self.job)
+
+
+Acked = Callable[[Finished], object]
+
+
+class Ledger:
+    """What one pull holds, and the writing down of how it ended: what gathers during one write goes into the next."""
+
+    def __init__(self, source: Source, demand: Demand, scheduler: LoopScheduler, emit: Emit) -> None:
+        self.source = source
+        self.demand = demand
+        self.on_room: Callable[[], object] | None = None
+        self.is_fetching = False
+        self._scheduler = scheduler
+        self._emit = emit
+        self.held_ids: set[int] = set()
+        self.is_listening = False
+        """Whether its pull is subscribed: a job that is let go while it is not was not dropped, its pipeline ended."""
+        self._gathered: list[tuple[Finished, Acked | None]] = []
+        self._writing = False
+        self._failures = 0
+
+    def hold(self, job: Job, fetched: int) -> Job:
+        """Take a place for a fetched job; the job that is returned carries it."""
+        self.demand.held += 1
+        self.held_ids.add(job.id)
+        return msgspec.structs.replace(job, hold=Hold(job, self, fetched))
+
+    def settle(self, finished: Finished, then: Acked | None = None) -> None:
+        """Write an outcome down; `then` is told once it is. Must be called on the loop."""
+        finished.job.hold.settled = True
+        self._gather(finished, then)
+
+    def give_back(self, jobs: Sequence[Job], reason: str) -> None:
+        """Release fetched jobs that never took a place."""
+        self.demand.held += len(jobs)
+        self.held_ids.update(job.id for job in jobs)
+        for job in jobs:
+            self._gather(Finished(job, Release(reason=reason)))
+
+    def dropped(self, job: Job) -> None:
+        """A job was let go unsettled; may be called from any thread, by the garbage collector."""
+        try:
+            self._scheduler.here(lambda: self._release_dropped(job))
+        except RuntimeError:
+            log.debug("job %s was dropped while its event loop closed; its lease will free it", job.id)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held, and nothing is about to be."""
+        return self.demand.held == 0 and not self.is_fetching
+
+    def tell_room(self) -> None:
+        """Have the pull that is subscribed now ask again, if it wants to."""
+        if self.on_room is not None:
+            self.on_room()
+
+    def _release_dropped(self, job: Job) -> None:
+        if not self.is_listening:
+            self._gather(Finished(job, Release(reason="its pipeline was stopped")))
+            return
+        reason = "an operator of its pipeline dropped it"
+        log.warning(
+            "job %s (%s) of queue %s was dropped by an operator of its pipeline and goes back to its queue in %g s; "
+            "use rj.filter(..., otherwise=outcome) to settle the jobs that a pipeline does not want",
+            job.id, job.type, job.queue, DROPPED_DELAY,
+        )  # fmt: skip
+        self._emit(JobDropped(job=job, reason=reason))
+        self._gather(Finished(job, Release(DROPPED_DELAY, reason)))
+
+    def _gather(self, finished: Finished, then: Acked | None = None) -> None:
+        self._gathered.append((finished, then))
+        if not self._writing:
+            self._write()
+
+    def _write(self) -> None:
+        batch, self._gathered = self._gathered, []
+        self._writing = True
+        self._scheduler.start(
+            self.source.settle([finished for finished, _ in batch]),
+            lambda _: self._written(batch),
+            lambda error: self._not_written(batch, error),
+        )
+
+    def _written(self, batch: list[tuple[Finished, Acked | None]]) -> None:
+        self._failures = 0
+        self._writing = False
+        self.demand.held -= len(batch)
+        self.held_ids.difference_update([finished.job.id for finished, _ in batch])
+        if self._gathered:
+            self._write()
+        self.tell_room()
+        for finished, then in batch:
+            if then is not None:
+                then(finished)
+
+    def _not_written(self, batch: list[tuple[Finished, Acked | None]], error: BaseException) -> None:
+        # the work is done, so its outcome is kept until it can be written, however long that takes
+        first, longest = WRITE_DELAYS
+        delay = min(longest, first * 2 ** min(self._failures, 20))
+        self._failures += 1
+        log.error("%d outcomes could not be written down, next try in %g s: %r", len(batch), delay, error)
+        self._gathered = [*batch, *self._gathered]
+        self._scheduler.later(delay, self._write)
+
+
+def settle(finished: Finished, then: Acked | None = None) -> bool:
+    """Write down how a job ended, once: False where that was done before, or the job takes no place in any demand."""
+    hold = finished.job.hold
+    if hold is None or hold.settled:
+        return False
+    hold.ledger.settle(finished, then)
+    return True
+
+
+def let_go(item: Job | Finished, reason: str = "its pipeline was stopped") -> None:
+    """Settle what has nowhere to go: an outcome is written down, a job without one is released."""
+    settle(item if isinstance(item, Finished) else Finished(item, Release(reason=reason)))
+
+
+def now() -> int:
+    """This process's own clock, ns."""
+    return time.monotonic_ns()

@@ -1,0 +1,51 @@
+"""Everything rxjobs raises, in one tree: what a caller can act on, saying what was wrong, what was given and what to do."""
+
+from __future__ import annotations
+
+
+class RxJobsError(Exception):
+    """The root of what rxjobs raises."""
+
+
+class InvalidArguments(RxJobsError, ValueError):
+    """A job's arguments do not fit its signature, or cannot be stored."""
+
+
+class BadPayload(InvalidArguments):
+    """A stored row's arguments cannot be read by the job type they name."""
+
+
+class InvalidOption(RxJobsError, ValueError):
+    """An option, a setting or a name is not usable as given."""
+
+
+class UnknownJobType(RxJobsError, LookupError):
+    """No job type of that name is registered with this app."""
+
+
+class UnknownQueue(RxJobsError, LookupError):
+    """No job type of this app names that queue."""
+
+
+class DuplicateJobType(InvalidOption):
+    """Two functions were registered under one job type name."""
+
+
+class NoDatabase(RxJobsError):
+    """There is no PostgreSQL to talk to: none was named, or the one named does not answer."""
+
+
+class NotMigrated(RxJobsError):
+    """The schema is missing, or older than this code."""
+
+
+class SchemaTooNew(RxJobsError):
+    """The schema was migrated by a newer rxjobs than this one."""
+
+
+class NotOpen(RxJobsError, RuntimeError):
+    """The app was used before it was opened, or after it was closed."""
+
+
+class PipelineBroken(RxJobsError, RuntimeError):
+    """A pipeline broke more often than its supervisor allows."""

@@ -1,0 +1,221 @@
+"""The facts that a running app makes known: frozen values on one hot stream, which can harm nothing it tells them to."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+import msgspec
+from reactivex import Observable, abc
+from reactivex.disposable import Disposable
+
+from rxjobs.failure import Failure
+from rxjobs.job import Job
+from rxjobs.outcome import Outcome
+
+log = logging.getLogger("rxjobs.events")
+
+FORGIVEN = 3
+"""How often a listener may raise before it is left out."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened. Times and durations are nanoseconds; `monotonic_time` is this process's own clock."""
+
+    name: ClassVar[str]
+    system_time: int = msgspec.field(default_factory=time.time_ns)
+    monotonic_time: int = msgspec.field(default_factory=time.monotonic_ns)
+
+
+class JobEvent(Event, frozen=True, kw_only=True):
+    """Something that happened to a job."""
+
+    job: Job
+
+
+class JobsEnqueued(Event, frozen=True, kw_only=True):
+    """Jobs were inserted: how many of one type into one queue, in one statement."""
+
+    name = "job.enqueue"
+    type: str
+    queue: str
+    count: int
+
+
+class JobStarted(JobEvent, frozen=True, kw_only=True):
+    """An attempt began; `queue_time` is how long the job could have run before it did."""
+
+    name = "job.start"
+    queue_time: int
+
+
+class JobStopped(JobEvent, frozen=True, kw_only=True):
+    """An attempt ended without a failure."""
+
+    name = "job.stop"
+    duration: int
+    queue_time: int
+    outcome: Outcome
+
+
+class JobFailed(JobEvent, frozen=True, kw_only=True):
+    """An attempt ended in a failure."""
+
+    name = "job.exception"
+    duration: int
+    queue_time: int
+    outcome: Outcome
+    error: Failure
+
+
+class JobDiscarded(JobEvent, frozen=True, kw_only=True):
+    """A job became a dead letter."""
+
+    name = "job.discard"
+    outcome: Outcome
+
+
+class JobsRescued(Event, frozen=True, kw_only=True):
+    """Jobs of a node that is gone were taken from it."""
+
+    name = "job.rescue"
+    node: str
+    ids: list[int]
+
+
+class JobStale(JobEvent, frozen=True, kw_only=True):
+    """An outcome changed nothing, since the claim it belongs to is not the current one."""
+
+    name = "job.stale"
+
+
+class JobDropped(JobEvent, frozen=True, kw_only=True):
+    """A pipeline let go of a job without settling it; it was given back to its queue."""
+
+    name = "job.dropped"
+    reason: str
+
+
+class BreakerChanged(Event, frozen=True, kw_only=True):
+    """A job type's circuit breaker moved."""
+
+    type: str
+    before: str
+    after: str
+
+
+class BreakerOpened(BreakerChanged, frozen=True, kw_only=True):
+    """Jobs of the type are not started until the reset time."""
+
+    name = "breaker.open"
+
+
+class BreakerHalfOpened(BreakerChanged, frozen=True, kw_only=True):
+    """Probes are let through."""
+
+    name = "breaker.half_open"
+
+
+class BreakerClosed(BreakerChanged, frozen=True, kw_only=True):
+    """Jobs of the type run again."""
+
+    name = "breaker.close"
+
+
+class BreakerRejected(JobEvent, frozen=True, kw_only=True):
+    """A job was snoozed because its type's breaker is open."""
+
+    name = "breaker.reject"
+
+
+class NodeJoined(Event, frozen=True, kw_only=True):
+    """This node took up its lease."""
+
+    name = "node.join"
+    node: str
+
+
+class NodeLeft(Event, frozen=True, kw_only=True):
+    """This node gave up its lease."""
+
+    name = "node.leave"
+    node: str
+
+
+class NodeLost(Event, frozen=True, kw_only=True):
+    """A node's lease ran out."""
+
+    name = "node.lost"
+    node: str
+
+
+class PipelineEvent(Event, frozen=True, kw_only=True):
+    """Something that happened to a pipeline."""
+
+    pipeline: str
+
+
+class PipelineStarted(PipelineEvent, frozen=True, kw_only=True):
+    """A pipeline was subscribed for the first time."""
+
+    name = "pipeline.start"
+
+
+class PipelineRestarted(PipelineEvent, frozen=True, kw_only=True):
+    """A pipeline broke and is subscribed again after `delay` seconds."""
+
+    name = "pipeline.restart"
+    error: Failure
+    delay: float
+
+
+class PipelineStopped(PipelineEvent, frozen=True, kw_only=True):
+    """A pipeline ended."""
+
+    name = "pipeline.stop"
+
+
+class EventStream(Observable[Event]):
+    """A hot Observable of events. A listener that raises is told off in the log, and left out after the third time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listeners: tuple[abc.ObserverBase[Event], ...] = ()
+        self._failures: dict[abc.ObserverBase[Event], int] = {}
+
+    def emit(self, event: Event) -> None:
+        """Tell every listener. Never raises."""
+        for listener in self._listeners:
+            try:
+                listener.on_next(event)
+            except Exception:
+                self._raised(listener, event)
+
+    @property
+    def heard(self) -> bool:
+        """Whether anyone listens: on the hot path an event that nobody hears is not made."""
+        return bool(self._listeners)
+
+    def _subscribe_core(
+        self, observer: abc.ObserverBase[Event], scheduler: abc.SchedulerBase | None = None
+    ) -> abc.DisposableBase:
+        # the tuple is swapped, never changed, so that emit needs no lock
+        self._listeners = (*self._listeners, observer)
+        return Disposable(lambda: self._leave(observer))
+
+    def _leave(self, observer: abc.ObserverBase[Event]) -> None:
+        self._listeners = tuple(listener for listener in self._listeners if listener is not observer)
+        self._failures.pop(observer, None)
+
+    def _raised(self, listener: abc.ObserverBase[Event], event: Event) -> None:
+        failures = self._failures[listener] = self._failures.get(listener, 0) + 1
+        last = failures >= FORGIVEN
+        log.exception("a listener of app.events raised on %s%s", event.name, ", and is left out from now on" if last else "")
+        if last:
+            self._leave(listener)
+
+
+Emit = Callable[[Event], None]
+"""Where a part of rxjobs tells what happened."""

@@ -1,0 +1,161 @@
+"""The child process of an executor: what it runs, and the parent's end of its pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import multiprocessing
+import os
+import select
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextvars import copy_context
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from rxjobs.executors.remote import answer
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""What a terminal or a supervisor sends to a whole process group. The parent decides what becomes of its children."""
+
+LOOK_SECONDS = 1.0
+"""How often a child that says nothing is looked at: its own children may hold its pipe open after it is gone."""
+
+
+class Child:
+    """One child, which answers one request at a time. Its methods block; another thread may call `kill`."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = multiprocessing.Pipe()
+        # spawn: a fork would copy the locks, sockets and threads of a running app
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=serve, args=(theirs,), name="rxjobs-child", daemon=False
+        )
+        self._parent = os.getpid()
+        self.ended = threading.Event()
+        try:
+            with _signals_blocked():
+                self._process.start()
+        except BaseException:
+            self._connection.close()
+            raise
+        finally:
+            theirs.close()
+        self._readable = select.poll()
+        self._readable.register(self._connection, select.POLLIN)
+        _living.add(self)
+        if _exiting.is_set():
+            self.kill()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it waits for a request: an idle one that is gone, or says what nobody asked, is of no use."""
+        return not self._readable.poll(0)
+
+    def ask(self, request: bytes) -> bytes:
+        """Its answer; raises EOFError or OSError where it is gone."""
+        self._connection.send_bytes(request)
+        while not self._readable.poll(LOOK_SECONDS * 1000):
+            if not self._process.is_alive():
+                raise EOFError
+        return self._connection.recv_bytes()
+
+    def kill(self) -> None:
+        """End it at once, stopped or not."""
+        # a fork of the parent has a copy of this object, and no child
+        if os.getpid() == self._parent and not self.ended.is_set():
+            with contextlib.suppress(ValueError, OSError):
+                self._process.kill()
+
+    def hang_up(self) -> None:
+        """Ask it to end: it finds its pipe closed."""
+        self._connection.close()
+
+    def end(self, patience: float = 0.5) -> str:
+        """See it gone and leave nothing of it behind; killed after so many seconds. Returns how it ended."""
+        self._connection.close()
+        self._process.join(patience)
+        if self._process.exitcode is None:
+            self.kill()
+            self._process.join(5)
+        code = self._process.exitcode
+        self.ended.set()
+        # one that another part of this program waited for cannot be waited for here
+        with contextlib.suppress(ValueError):
+            self._process.close()
+        return _how(code)
+
+
+def serve(connection: Connection) -> None:
+    """Answer requests until the parent hangs up."""
+    for number in SIGNALS:
+        # a handler of its own, not SIG_IGN: that would go over to every program the job starts
+        signal.signal(number, _leave_it_to_the_parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    threading.Thread(target=_die_with_the_parent, name="rxjobs-parent", daemon=True).start()
+    pid = os.getpid()
+    with asyncio.Runner() as runner, contextlib.suppress(EOFError, OSError):
+        while True:
+            said = answer(connection.recv_bytes(), lambda coroutine: runner.run(coroutine, context=copy_context()))
+            if os.getpid() != pid:
+                # the job forked, and this is its fork: the answer is not its to give
+                os._exit(0)
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):  # the job may have put anything there, or closed it
+                    stream.flush()
+            connection.send_bytes(said)
+
+
+def _leave_it_to_the_parent(*_: Any) -> None:
+    """A signal's handler."""
+
+
+def _die_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """A child that is started here takes none of the signals until it is ready for them; nor does this thread."""
+    # started from within, it would unblock them again
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return "is gone, and how is not known"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    cause = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+    return f"was killed by {name}{cause}"
+
+
+_living: weakref.WeakSet[Child] = weakref.WeakSet()
+_exiting = threading.Event()
+
+
+def _kill_all() -> None:
+    """At exit, before multiprocessing waits for the children of an executor that nobody closed."""
+    _exiting.set()
+    for child in tuple(_living):
+        child.kill()
+
+
+atexit.register(_kill_all)

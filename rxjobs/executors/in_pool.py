@@ -1,0 +1,128 @@
+"""Run jobs in somebody else's pool: any concurrent.futures.Executor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent import futures
+from functools import partial
+from typing import Any, TypeVar
+
+from rxjobs.call import Call
+from rxjobs.errors import InvalidOption, RxJobsError
+from rxjobs.executors import remote
+from rxjobs.executors.ran import Ran, Reply
+from rxjobs.executors.scheduling import ClosureScheduler, NoScheduler
+from rxjobs.executors.threaded import ThreadedCall
+
+log = logging.getLogger("rxjobs")
+
+T = TypeVar("T")
+
+
+class PoolBroken(RxJobsError):
+    """The pool behind in_pool takes no more work, or lost what it had."""
+
+    __module__ = "rxjobs"
+
+
+def in_pool(
+    executor: futures.Executor, *, carrier: remote.Carrier | None = None, attach: remote.Attach | None = None
+) -> InThreadPool | InRemotePool:
+    """An executor on a pool that the caller owns, and closes: of threads, of processes, Dask's, loky's, MPI's.
+
+    Where it runs code in other processes, `carrier` makes the trace context that goes along with a job, and `attach`,
+    an importable function, makes a context manager of it there.
+    """
+    if not isinstance(executor, futures.Executor):
+        raise InvalidOption(f"in_pool takes a concurrent.futures.Executor, not {executor!r:.200}")
+    # an InterpreterPoolExecutor (Python 3.14) is a ThreadPoolExecutor by name, and can take no closure
+    apart = getattr(futures, "InterpreterPoolExecutor", ())
+    if isinstance(executor, futures.ThreadPoolExecutor) and not isinstance(executor, apart):
+        return InThreadPool(executor)
+    return InRemotePool(executor, carrier or dict, attach)
+
+
+class InThreadPool(ClosureScheduler):
+    """A pool of threads as an executor."""
+
+    name = "pool"
+
+    def __init__(self, pool: futures.Executor) -> None:
+        super().__init__()
+        self._pool = pool
+
+    async def run(self, call: Call) -> Any:
+        """Run the function in a thread of the pool; cancelled, one that runs already runs on."""
+        threaded = ThreadedCall(call)
+        try:
+            return await _run(call, partial(self._pool.submit, threaded.run), _as_it_is)
+        except asyncio.CancelledError:
+            threaded.interrupt()
+            raise
+
+    async def close(self) -> None:
+        """The pool is its owner's."""
+
+    def _begin(self, closure: Callable[[], None]) -> Callable[[], Any]:
+        return self._pool.submit(closure).cancel
+
+
+class InRemotePool(NoScheduler):
+    """A pool of other processes as an executor: what goes there and comes back is text."""
+
+    name = "pool"
+
+    def __init__(self, pool: futures.Executor, carrier: remote.Carrier, attach: remote.Attach | None) -> None:
+        super().__init__()
+        self.carrier = carrier
+        self.attach = attach
+        self._pool = pool
+
+    async def run(self, call: Call) -> Any:
+        """Run the function in the pool; cancelled, one that runs already runs on."""
+        request = remote.write_request(call, self.carrier(), self.attach)
+        return await _run(call, partial(self._pool.submit, remote.answer, request), remote.read_answer)
+
+    async def close(self) -> None:
+        """The pool is its owner's."""
+
+
+async def _run(call: Call, submit: Callable[[], futures.Future[T]], read: Callable[[T], Ran]) -> Any:
+    reply = Reply()
+    try:
+        future = submit()
+    except Exception as error:
+        raise _broken(error) from error
+    future.add_done_callback(lambda done: reply.give(_read(done, read)))
+    try:
+        return await reply.taken()
+    except asyncio.CancelledError:
+        if not future.cancel() and not future.done():
+            log.warning(
+                "job %s (%s) was cancelled and may still run in its pool, which does not stop what it has begun",
+                call.job.id,
+                call.job.type,
+            )
+        raise
+
+
+def _read(done: futures.Future[T], read: Callable[[T], Ran]) -> Ran:
+    try:
+        return read(done.result())
+    except BaseException as error:  # what a job raises comes as a value, so this is the pool's own
+        broken = _broken(error)
+        broken.__cause__ = error
+        return Ran(error=broken)
+
+
+def _broken(error: BaseException) -> PoolBroken:
+    return PoolBroken(
+        f"the pool that in_pool was given did not run the job ({type(error).__name__}: {error}); if it is broken or "
+        "shut down, only its owner can make a new one"
+    )
+
+
+def _as_it_is(ran: Ran) -> Ran:
+    return ran

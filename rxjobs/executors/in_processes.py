@@ -1,0 +1,184 @@
+"""Run jobs in child processes: for code that computes, leaks or crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+from rxjobs.call import Call
+from rxjobs.definition import check_number
+from rxjobs.errors import RxJobsError
+from rxjobs.executors import remote
+from rxjobs.executors.child import Child
+from rxjobs.executors.crew import Crew
+from rxjobs.executors.ran import Ran, Reply
+from rxjobs.executors.scheduling import NoScheduler
+
+PATIENCE = 1.0
+"""Seconds that a child has to end by itself when its executor is closed."""
+
+
+class ChildDied(RxJobsError):
+    """The process that ran the job ended before it answered."""
+
+    __module__ = "rxjobs"
+
+
+def in_processes(n: int, *, carrier: remote.Carrier | None = None, attach: remote.Attach | None = None) -> InProcesses:
+    """An executor of n child processes, each for one job at a time; cancelled, it is killed and replaced.
+
+    It is no sandbox: a child may do what its parent may. `carrier` makes the trace context that goes along with a job,
+    and `attach`, an importable function, makes a context manager of it in the child.
+    """
+    return InProcesses(n, carrier or dict, attach)
+
+
+class InProcesses(NoScheduler):
+    """n children, started as they are needed."""
+
+    name = "process"
+
+    def __init__(self, size: int, carrier: remote.Carrier, attach: remote.Attach | None) -> None:
+        check_number("in_processes", "n", size, 1, 1_000)
+        super().__init__()
+        self.size = size
+        self.carrier = carrier
+        self.attach = attach
+        self._children = Children(size)
+
+    async def run(self, call: Call) -> Any:
+        """Run the function in a child. Raises RemoteFailure for what it raised, ChildDied if there was no answer."""
+        conversation = Conversation(self._children, remote.write_request(call, self.carrier(), self.attach))
+        reply = Reply()
+        crew = self._children.crew
+        work = crew.submit(conversation.hold, reply.give)
+        try:
+            return await reply.taken()
+        except asyncio.CancelledError:
+            if not crew.withdraw(work):
+                conversation.cut()
+            raise
+
+    async def close(self) -> None:
+        """Ask the children to end, and kill those that have not after a second."""
+        children, self._children = self._children, Children(self.size)
+        reply = Reply()
+        # beside the crew, whose threads may all be busy
+        closing = Crew("rxjobs-close", 1)
+        closing.submit(children.close, reply.give)
+        closing.dismiss()
+        await reply.taken()
+
+
+class Children:
+    """The children of an executor from its first use to its close."""
+
+    def __init__(self, size: int) -> None:
+        self.crew = Crew("rxjobs-process", size)
+        self._lock = threading.Lock()
+        self._idle: list[Child] = []
+        self._busy: set[Child] = set()
+        self._closed = False
+
+    def take(self) -> Child:
+        """A child that waits for a request: an idle one, or a new one."""
+        while True:
+            with self._lock:
+                child = self._idle.pop() if self._idle else None
+            if child is None:
+                child = Child()
+            elif not child.is_quiet:
+                # it went in its own time, which is no fault of the job that comes now
+                child.end()
+                continue
+            with self._lock:
+                self._busy.add(child)
+            return child
+
+    def give_back(self, child: Child) -> None:
+        """A child that has answered."""
+        with self._lock:
+            self._busy.discard(child)
+            if not self._closed:
+                self._idle.append(child)
+                return
+        child.end(PATIENCE)
+
+    def bury(self, child: Child) -> str:
+        """A child that is of no more use; returns how it ended."""
+        with self._lock:
+            self._busy.discard(child)
+        return child.end()
+
+    def close(self) -> Ran:
+        """End them all; what a busy one still runs has as long as an idle one has to go."""
+        deadline = time.monotonic() + PATIENCE
+        self.crew.dismiss()
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            busy = tuple(self._busy)
+        for child in idle:
+            child.hang_up()
+        for child in idle:
+            child.end(max(0.0, deadline - time.monotonic()))
+        for child in busy:
+            if not child.ended.wait(max(0.0, deadline - time.monotonic())):
+                child.kill()
+        for child in busy:
+            child.ended.wait(PATIENCE)
+        return Ran()
+
+
+class Conversation:
+    """One request and its answer, which may be cut short at any moment."""
+
+    def __init__(self, children: Children, request: bytes) -> None:
+        self._children = children
+        self._request = request
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+        self._is_cut = False
+
+    def hold(self) -> Ran:
+        """Have a child run the job; blocks until it has ended, one way or the other."""
+        try:
+            child = self._children.take()
+        except Exception as error:
+            died = ChildDied(f"no process could be started for the job: {error}")
+            died.__cause__ = error
+            return Ran(error=died)
+        try:
+            with self._lock:
+                self._child = child
+                if self._is_cut:
+                    child.kill()
+            ran = remote.read_answer(child.ask(self._request))
+        except (EOFError, OSError):
+            ran = Ran(error=ChildDied(f"the process that ran the job {self._bury(child)} before it answered"))
+        except Exception as error:  # a job that wrote into the pipe
+            child.kill()
+            self._bury(child)
+            ran = Ran(error=ChildDied(f"the process that ran the job was ended: its answer was none ({error:.200})"))
+        else:
+            with self._lock:
+                self._child = None
+            if self._is_cut:
+                self._children.bury(child)
+            else:
+                self._children.give_back(child)
+        return ran
+
+    def cut(self) -> None:
+        """Kill the child that runs it."""
+        with self._lock:
+            self._is_cut = True
+            if self._child is not None:
+                self._child.kill()
+
+    def _bury(self, child: Child) -> str:
+        with self._lock:
+            self._child = None
+        return self._children.bury(child)

@@ -1,0 +1,80 @@
+"""Run jobs in threads of our own: what `def` functions get by default."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rxjobs.call import Call
+from rxjobs.definition import check_number
+from rxjobs.executors.crew import Crew
+from rxjobs.executors.ran import Reply
+from rxjobs.executors.scheduling import ClosureScheduler
+from rxjobs.executors.threaded import ThreadedCall
+
+log = logging.getLogger("rxjobs")
+
+
+def in_threads(n: int, *, spare: int | None = None) -> InThreads:
+    """An executor of n threads; an `async def` function gets an event loop of its own in its thread.
+
+    A thread that runs on after its job was cancelled is replaced, for at most `spare` of them (default n) at a time.
+    """
+    return InThreads(n, n if spare is None else spare)
+
+
+class InThreads(ClosureScheduler):
+    """n daemon threads, started as they are needed."""
+
+    name = "thread"
+
+    def __init__(self, size: int, spare: int) -> None:
+        check_number("in_threads", "n", size, 1, 10_000)
+        check_number("in_threads", "spare", spare, 0, 10_000)
+        super().__init__()
+        self.size = size
+        self.spare = spare
+        self._crew = Crew("rxjobs-thread", size, spare)
+
+    @property
+    def abandoned(self) -> int:
+        """How many threads still run a job that was cancelled. Beyond `spare`, each takes one of the n."""
+        return self._crew.abandoned
+
+    async def run(self, call: Call) -> Any:
+        """Run the function in a thread. Cancelled, it never starts if it had to wait, and is abandoned if it runs."""
+        threaded = ThreadedCall(call)
+        reply = Reply()
+        crew = self._crew
+        work = crew.submit(threaded.run, reply.give)
+        try:
+            return await reply.taken()
+        except asyncio.CancelledError:
+            # where the job itself raised this, the work has ended, and neither applies
+            if not crew.withdraw(work) and crew.abandon(work):
+                threaded.interrupt()
+                log.warning(
+                    "job %s (%s) was cancelled and still runs in its thread, which cannot be stopped; %d of at most %d "
+                    "such threads have been replaced",
+                    call.job.id,
+                    call.job.type,
+                    min(crew.abandoned, self.spare),
+                    self.spare,
+                )
+            raise
+
+    async def close(self) -> None:
+        """Let the threads end; one that still runs a job ends after it."""
+        self._crew.dismiss()
+        self._crew = Crew("rxjobs-thread", self.size, self.spare)
+
+    def _begin(self, closure: Callable[[], None]) -> Callable[[], Any]:
+        crew = self._crew
+        return partial(crew.withdraw, crew.submit(closure, _nothing))
+
+
+def _nothing(_: None) -> None:
+    """What follows on a closure that was scheduled."""

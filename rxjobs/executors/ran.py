@@ -1,0 +1,72 @@
+"""How a call ended, as a value that any thread may carry: nothing that a job raises can harm what carries it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Generator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+
+class Ran(NamedTuple):
+    """What a call returned, or what it raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Reply:
+    """What a thread owes to a coroutine on an event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._arrived: asyncio.Future[None] = self._loop.create_future()
+        self._ran = Ran()
+
+    def give(self, ran: Ran) -> None:
+        """Hand it over, from any thread."""
+        self._ran = ran
+        # a loop that was closed meanwhile does not want it
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wake)
+
+    async def taken(self) -> Any:
+        """Wait for it; returns what the call returned and raises what it raised."""
+        await self._arrived
+        (value, error), self._ran = self._ran, Ran()
+        if error is None:
+            return value
+        try:
+            raise error
+        finally:
+            # its traceback holds this frame: a cycle would keep the job alive until the next garbage collection
+            del error
+
+    def _wake(self) -> None:
+        if not self._arrived.done():
+            self._arrived.set_result(None)
+
+
+def refuse_unrun(value: Any) -> Any:
+    """The value a function returned; raises TypeError for code that has not run, which must not pass for work done."""
+    match value:
+        case None:
+            return None
+        case Generator() | AsyncGenerator():
+            loop = "async for" if isinstance(value, AsyncGenerator) else "for"
+            raise TypeError(
+                f"the function returned a generator ({_name(value)}), whose code has not run: loop over it inside the "
+                f"function ({loop} … in …) and return a list"
+            )
+        case Awaitable():
+            if asyncio.iscoroutine(value):
+                value.close()
+            raise TypeError(
+                f"the function returned an awaitable ({_name(value)}), which has not run: await it inside the function"
+            )
+        case _:
+            return value
+
+
+def _name(value: Any) -> str:
+    return str(getattr(value, "__qualname__", type(value).__qualname__))

@@ -1,0 +1,77 @@
+"""What is kept of an exception: text that any database can hold, taken without trusting the exception."""
+
+from __future__ import annotations
+
+import traceback
+
+import msgspec
+
+MESSAGE_LIMIT = 8 * 1024
+TRACEBACK_LIMIT = 64 * 1024
+FRAME_LIMIT = 50
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One failed attempt, as text: the class's qualified name, its message and its traceback; how long it took, in seconds."""
+
+    type: str
+    message: str
+    traceback: str = ""
+    duration: float | None = None
+    trace_id: str | None = None
+
+
+class RemoteFailure(Exception):
+    """An exception of another process, which travelled here as text and is never rebuilt into its class."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def describe(error: BaseException) -> Failure:
+    """The text of an exception; one whose `__str__` or traceback raises is described by what can be said."""
+    if isinstance(error, RemoteFailure):
+        return error.failure
+    return Failure(qualified_name(type(error)), clean(_message(error), MESSAGE_LIMIT), clean(_traceback(error), TRACEBACK_LIMIT))
+
+
+def qualified_name(kind: type) -> str:
+    """The class's name with its module, unless builtin."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def clean(text: str, limit: int) -> str:
+    """Text that PostgreSQL can hold: no NUL, no lone surrogate, at most `limit` characters (the end is kept, where the cause stands)."""
+    if len(text) > limit:
+        text = f"… {len(text) - limit} characters left out …\n{text[-limit:]}"
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as worse:  # a job's exception may raise anything while it is printed
+        return f"(its message could not be printed: {type(worse).__name__})"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(_chain(error))
+    except BaseException as worse:  # the same
+        return f"(its traceback could not be printed: {type(worse).__name__})"
+
+
+def _chain(error: BaseException) -> list[str]:
+    """The tracebacks of an exception and its causes, the oldest first; at most ten of them, so that a chain of thousands costs nothing."""
+    parts: list[str] = []
+    seen: BaseException | None = error
+    for _ in range(10):
+        if seen is None:
+            break
+        frames = traceback.format_tb(seen.__traceback__, limit=-FRAME_LIMIT)
+        parts.append(
+            "".join(["Traceback (most recent call last):\n", *frames, f"{qualified_name(type(seen))}: {_message(seen)}\n"])
+        )
+        seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
+    return parts[::-1]

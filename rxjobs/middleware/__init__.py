@@ -1,0 +1,1 @@
+"""What wraps one run."""

@@ -1,0 +1,104 @@
+"""One running process as the others see it: its identity and lease, and the services that it runs beside its pipelines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+from uuid import UUID, uuid4
+
+import reactivex as rx
+from reactivex import Observable, abc
+from reactivex import operators as ops
+from reactivex.disposable import CompositeDisposable
+
+from rxjobs.awaiting import LoopScheduler, spawn
+from rxjobs.events import EventStream, NodeJoined, NodeLeft, NodeLost
+from rxjobs.services.claims import lost_claims
+from rxjobs.services.lease import Lease
+from rxjobs.services.prune import prune
+from rxjobs.services.rescue import rescue
+from rxjobs.services.stage import stage
+from rxjobs.settings import Settings
+from rxjobs.store.database import Database
+from rxjobs.store.listener import Listener
+from rxjobs.store.store import Store
+
+log = logging.getLogger("rxjobs.node")
+
+RESTART_SECONDS = 1.0
+LEAVE_SECONDS = 2.0
+
+
+class Node:
+    """A node. Its identity is new at every start: what an earlier one has claimed is not this one's."""
+
+    def __init__(self, settings: Settings, dsn: str, store: Store, events: EventStream) -> None:
+        self.id: UUID = uuid4()
+        self._settings = settings
+        self._dsn = dsn
+        self._store = store
+        self._events = events
+
+    async def join(
+        self,
+        stack: AsyncExitStack,
+        scheduler: LoopScheduler,
+        heard: Callable[[str | None], object],
+        held: Callable[[], set[int]],
+    ) -> None:
+        """Take up the lease, listen and serve until the stack is closed; the lease is the last thing to go, after the last ack."""
+        how = self._settings
+        await self._store.take_lease(self.id, how.node, os.getpid(), how.lease_seconds)
+        stack.push_async_callback(self._leave)
+        lease = Lease(
+            self._dsn, how.schema, self.id, how.node, seconds=how.lease_seconds, heartbeat=how.heartbeat_seconds,
+            on_lost=lambda: scheduler.here(self._lost),
+        )  # fmt: skip
+        lease.start()
+        stack.push_async_callback(asyncio.to_thread, lease.stop)
+        self._events.emit(NodeJoined(node=str(self.id)))
+        if how.notify:
+            listening = spawn(scheduler.loop, Listener(Database(self._dsn), self._store.channel, heard).listen())
+            stack.push_async_callback(_cancel, listening)
+        services = CompositeDisposable(*(_supervise(*service, scheduler) for service in self._services(held).items()))
+        stack.callback(services.dispose)
+
+    def _services(self, held: Callable[[], set[int]]) -> dict[str, Observable[Any]]:
+        how, store, emit = self._settings, self._store, self._events.emit
+        return {
+            "stage": stage(store, how.poll_seconds),
+            "rescue": rescue(store, self.id, every_seconds=how.rescue_seconds, lease_seconds=how.lease_seconds, emit=emit),
+            "lost claims": lost_claims(store, self.id, held, every_seconds=how.heartbeat_seconds),
+            "prune": prune(store, how.keep),
+        }
+
+    def _lost(self) -> None:
+        log.error("the lease of this node ran out, and its jobs may run elsewhere: how they end here changes nothing")
+        self._events.emit(NodeLost(node=str(self.id)))
+
+    async def _leave(self) -> None:
+        try:
+            await asyncio.wait_for(self._store.leave(self.id), LEAVE_SECONDS)
+        except Exception as error:
+            log.warning("the lease of this node could not be given up, and will run out: %s", error or type(error).__name__)
+        self._events.emit(NodeLeft(node=str(self.id)))
+
+
+def _supervise(name: str, service: Observable[Any], scheduler: LoopScheduler) -> abc.DisposableBase:
+    """Run a service; one that fails is started again, and no other notices."""
+
+    def again(error: Exception, _: Observable[Any]) -> Observable[Any]:
+        log.error("the service %s failed, and is started again", name, exc_info=error)
+        return rx.timer(RESTART_SECONDS).pipe(ops.flat_map(lambda _: watched))
+
+    watched: Observable[Any] = service.pipe(ops.catch(again))
+    return watched.subscribe(scheduler=scheduler)
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.wait([task], timeout=LEAVE_SECONDS)

@@ -1,0 +1,57 @@
+"""Write down how jobs ended, which gives their places in demand back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reactivex import Observable, abc
+
+from rxjobs.demand import settle
+from rxjobs.job import Job
+from rxjobs.operators.stage import Operator, items, on_the_loop
+from rxjobs.outcome import Finished
+from rxjobs.scope import scope_here
+
+
+def ack(*, name: str = "ack") -> Operator:
+    """Settle each finished job with its source, and pass it on once that is durable. What gathers during one write goes into the next.
+
+    ──A─B─C────────
+      ack()
+    ─────A─────BC──      B and C were written together, while nothing waited
+    """
+
+    def operator(source: Observable[Any]) -> Observable[Any]:
+        def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
+            here = scope_here(scheduler).scheduler
+            writing = 0
+            ended = False
+
+            def on_next(item: Any) -> None:
+                nonlocal writing
+                for one in items(name, item):
+                    if isinstance(one, Job) or not settle(one, acked):
+                        observer.on_next(one)
+                    else:
+                        writing += 1
+
+            def acked(finished: Finished) -> None:
+                nonlocal writing
+                writing -= 1
+                observer.on_next(finished)
+                complete_if_idle()
+
+            def end() -> None:
+                nonlocal ended
+                ended = True
+                complete_if_idle()
+
+            def complete_if_idle() -> None:
+                if ended and not writing:
+                    observer.on_completed()
+
+            return source.subscribe(on_the_loop(observer, here, on_next, end), scheduler=here)
+
+        return Observable(subscribe)
+
+    return operator

@@ -1,0 +1,47 @@
+"""Run jobs."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from rxjobs.call import Executor
+from rxjobs.errors import UnknownJobType
+from rxjobs.job import Job
+from rxjobs.operators.stage import Item, Operator, each_awaited, fail
+from rxjobs.outcome import Finished
+
+
+class Jobs(Protocol):
+    """What knows job types by name: an app. Raises UnknownJobType."""
+
+    def definition(self, name: str) -> Any: ...
+
+
+def execute(*, concurrency: int = 10, on: Executor | None = None, app: Jobs | None = None, name: str = "execute") -> Operator:
+    """Run up to `concurrency` jobs at once, each on its job type's executor, or all on the executor `on`.
+
+    Jobs carry their type from the source of their app; behind a source of another kind, name the app.
+
+        ──a──────b────────
+          execute()
+        ────A──────────B──      A: Finished(a, Complete), B: Finished(b, Retry)
+    """
+
+    async def work(job: Job) -> Item:
+        if job.definition is None:
+            try:
+                job = msgspec.structs.replace(job, definition=_definition(job, app))
+            except UnknownJobType as error:
+                return fail(job, error)
+        finished: Finished = await job.definition.perform(job, on)
+        return finished
+
+    return each_awaited(name, work, concurrency, on)
+
+
+def _definition(job: Job, app: Jobs | None) -> Any:
+    if app is None:
+        raise UnknownJobType(f"job {job.id} ({job.type}) came from the source of no app: use rj.execute(app=app)")
+    return app.definition(job.type)

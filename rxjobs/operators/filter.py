@@ -1,0 +1,37 @@
+"""Settle the jobs that a pipeline does not want, and pass the rest."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from rxjobs.errors import InvalidOption
+from rxjobs.job import Job
+from rxjobs.operators.stage import Item, Operator, check_callable, each, fail, finish
+from rxjobs.outcome import Cancel, Outcome
+
+
+def filter(
+    predicate: Callable[[Job], Any], otherwise: Outcome | None = None, *, name: str = "filter"
+) -> Operator:
+    """Pass the jobs for which the predicate holds; the others are settled with `otherwise`, by default a Cancel.
+
+    ──a──────b──────c──
+      filter(a and c, otherwise=Cancel())
+    ──a──────B──────c──      B: Finished(b, Cancel)
+    """
+    check_callable("filter", "predicate", predicate)
+    if inspect.iscoroutinefunction(predicate):
+        raise InvalidOption("rj.filter: predicate is a plain function; use rj.enrich to look something up, then filter on it")
+    rest = Cancel(f"the stage {name!r} did not let it pass") if otherwise is None else otherwise
+    if not isinstance(rest, Outcome):
+        raise InvalidOption(f"rj.filter: otherwise is an outcome such as rj.Cancel('why'), not {rest!r}")
+
+    def work(job: Job) -> Item:
+        try:
+            return job if predicate(job) else finish(job, rest)
+        except Exception as error:
+            return fail(job, error)
+
+    return each("filter", work)

@@ -1,0 +1,147 @@
+"""What every stage has in common: jobs are worked on, what is finished passes, lists are taken one by one, all on the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from reactivex import Observable, abc
+from reactivex.disposable import CompositeDisposable, Disposable
+
+from rxjobs.awaiting import Awaited, LoopScheduler
+from rxjobs.call import Executor
+from rxjobs.decide import raised, resolve
+from rxjobs.demand import let_go
+from rxjobs.errors import InvalidOption
+from rxjobs.job import Job
+from rxjobs.outcome import Finished, Outcome
+from rxjobs.scope import scope_here
+
+Item = Job | Finished
+Operator = Callable[[Observable[Any]], Observable[Any]]
+
+T = TypeVar("T")
+
+
+def finish(job: Job, outcome: Outcome) -> Finished:
+    """The job with how it ended, by the retry rule."""
+    return Finished(job, resolve(job, outcome))
+
+
+def fail(job: Job, error: BaseException) -> Finished:
+    """The job with the failure of a stage, by the retry rule."""
+    return Finished(job, raised(job, error))
+
+
+def on_the_loop(
+    observer: abc.ObserverBase[Any],
+    scheduler: LoopScheduler,
+    on_next: Callable[[Any], object],
+    on_completed: Callable[[], object] | None = None,
+) -> abc.ObserverBase[Any]:
+    """An observer that may be told from any thread, and does what it is told on the loop."""
+    return _OnTheLoop(observer, scheduler, on_next, on_completed or observer.on_completed)
+
+
+def each(name: str, work: Callable[[Job], Item]) -> Operator:
+    """A stage that answers at once."""
+
+    def operator(source: Observable[Any]) -> Observable[Any]:
+        def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
+            here = scope_here(scheduler).scheduler
+
+            def on_next(item: Any) -> None:
+                for one in items(name, item):
+                    observer.on_next(work(one) if isinstance(one, Job) else one)
+
+            return source.subscribe(on_the_loop(observer, here, on_next), scheduler=here)
+
+        return Observable(subscribe)
+
+    return operator
+
+
+def each_awaited(
+    name: str, work: Callable[[Job], Coroutine[Any, Any, Item]], concurrency: int, on: Executor | None = None
+) -> Operator:
+    """A stage that works on up to `concurrency` jobs at once, with the help of an executor."""
+    check_count(name, "concurrency", concurrency)
+
+    def operator(source: Observable[Any]) -> Observable[Any]:
+        def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
+            scope = scope_here(scheduler)
+            here = scope.scheduler
+            if on is not None:
+                scope.executors.add(on)
+            running: Awaited[Job, Item] = Awaited(work, concurrency, observer, here, let_go)
+
+            def on_next(item: Any) -> None:
+                for one in items(name, item):
+                    if isinstance(one, Job):
+                        running.add(one)
+                    else:
+                        observer.on_next(one)
+
+            return CompositeDisposable(
+                source.subscribe(on_the_loop(observer, here, on_next, running.end), scheduler=here),
+                Disposable(lambda: here.here(lambda: running.detach(cancel=scope.cancels))),
+            )
+
+        return Observable(subscribe)
+
+    return operator
+
+
+def items(name: str, item: Any) -> list[Item]:
+    """The jobs in what came down the stream; raises TypeError for what is none."""
+    if isinstance(item, Job | Finished):
+        return [item]
+    if isinstance(item, list) and all(isinstance(one, Job | Finished) for one in item):
+        return item
+    raise TypeError(
+        f"rj.{name} takes jobs, and got {type(item).__name__}: an operator before it made something else of them; "
+        "use rj.enrich to add to a job, or rj.map to replace it"
+    )
+
+
+def check_count(name: str, option: str, value: Any) -> None:
+    """Refuse what is no whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidOption(f"rj.{name}: {option} is a whole number of at least 1, not {value!r}")
+
+
+def check_callable(name: str, option: str, value: Any) -> None:
+    """Refuse what cannot be called."""
+    if not callable(value):
+        raise InvalidOption(f"rj.{name}: {option} is a function of a job, not {value!r}")
+
+
+class _OnTheLoop(abc.ObserverBase[Any]):
+    """Hops to the loop where needed; a stage that raises breaks its pipeline, since a job's failure is a value by then."""
+
+    def __init__(
+        self,
+        observer: abc.ObserverBase[Any],
+        scheduler: LoopScheduler,
+        on_next: Callable[[Any], object],
+        on_completed: Callable[[], object],
+    ) -> None:
+        self._observer = observer
+        self._scheduler = scheduler
+        self._on_next = on_next
+        self._on_completed = on_completed
+
+    def on_next(self, value: Any) -> None:
+        if self._scheduler.is_here:
+            try:
+                self._on_next(value)
+            except Exception as error:
+                self._observer.on_error(error)
+        else:
+            self._scheduler.here(lambda: self.on_next(value))
+
+    def on_error(self, error: Exception) -> None:
+        self._scheduler.here(lambda: self._observer.on_error(error))
+
+    def on_completed(self) -> None:
+        self._scheduler.here(self._on_completed)

@@ -1,0 +1,95 @@
+"""One job, start to finish: run its function on its executor with the middleware around it, and decide how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from rxjobs.call import Call, Executor
+from rxjobs.decide import raised, returned
+from rxjobs.demand import now
+from rxjobs.events import Emit, EventStream, JobDiscarded, JobFailed, JobStarted, JobStopped
+from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
+from rxjobs.job import Job, running_job
+from rxjobs.outcome import Discard, Finished, Outcome, Release, Retry
+
+Next = Callable[[Job], Awaitable[Outcome]]
+Middleware = Callable[[Job, Next], Awaitable[Outcome]]
+"""What wraps one run: it is given the job and the rest of the way, and gives the outcome. A failure is an outcome, not raised."""
+
+Perform = Callable[[Job, Executor | None], Awaitable[Finished]]
+
+
+def performer(function: Callable[..., Any], executor: Executor, middleware: Sequence[Middleware], events: EventStream) -> Perform:
+    """How jobs of one type are performed: on the executor, or on the one that a pipeline names instead."""
+    ways: dict[Executor | None, Next] = {None: _way(function, executor, middleware)}
+
+    async def perform(job: Job, on: Executor | None) -> Finished:
+        way = ways.get(on)
+        if way is None:
+            assert on is not None  # noqa: S101 - None is there from the start
+            way = ways[on] = _way(function, on, middleware)
+        began = now()
+        queue_time = waited(job, began)
+        if events.heard:
+            events.emit(JobStarted(job=job, queue_time=queue_time, monotonic_time=began))
+        token = running_job.set(job)
+        try:
+            outcome = await way(job)
+        except asyncio.CancelledError:
+            outcome = Release(reason="its run was stopped")
+        except BaseException as error:  # a middleware of the app's own may raise
+            outcome = raised(job, error)
+        finally:
+            running_job.reset(token)
+        tell_end(events.emit, job, outcome, queue_time, now() - began)
+        return Finished(job, outcome)
+
+    return perform
+
+
+def tell_end(emit: Emit, job: Job, outcome: Outcome, queue_time: int, duration: int) -> None:
+    """Make known how an attempt ended; a failure is completed with how long it took."""
+    failure: Failure | None = None
+    if isinstance(outcome, Retry | Discard):
+        failure = outcome.failure or Failure(f"rxjobs.{type(outcome).__name__}", clean(str(outcome.reason), MESSAGE_LIMIT))
+        failure = outcome.failure = msgspec.structs.replace(failure, duration=duration / 1e9)
+    if failure is None:
+        emit(JobStopped(job=job, duration=duration, queue_time=queue_time, outcome=outcome))
+        return
+    emit(JobFailed(job=job, duration=duration, queue_time=queue_time, outcome=outcome, error=failure))
+    if isinstance(outcome, Discard):
+        emit(JobDiscarded(job=job, outcome=outcome))
+
+
+def waited(job: Job, began: int) -> int:
+    """How long a job could have run before it did, ns: until its claim by PostgreSQL's clock, since then by this process's own."""
+    before = 0
+    if job.attempted_at is not None and job.scheduled_at is not None:
+        before = max(0, round((job.attempted_at - job.scheduled_at).total_seconds() * 1e9))
+    return before + (began - job.hold.fetched if job.hold is not None else 0)
+
+
+def _way(function: Callable[..., Any], executor: Executor, middleware: Sequence[Middleware]) -> Next:
+    async def run(job: Job) -> Outcome:
+        try:
+            return returned(job, await executor.run(Call(function, job)))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return raised(job, error)  # nobody asked for it: the job raised it by itself
+        except BaseException as error:
+            return raised(job, error)
+
+    way: Next = run
+    for wrap in reversed(middleware):
+        way = _wrapped(wrap, way)
+    return way
+
+
+def _wrapped(wrap: Middleware, inner: Next) -> Next:
+    return lambda job: wrap(job, inner)

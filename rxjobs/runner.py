@@ -1,0 +1,218 @@
+"""Run pipelines: subscribe, supervise one for one, drain, kill."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reactivex import Observable
+from reactivex.disposable import SerialDisposable
+
+from rxjobs.awaiting import LoopScheduler
+from rxjobs.demand import let_go, settle
+from rxjobs.errors import PipelineBroken
+from rxjobs.events import EventStream, PipelineRestarted, PipelineStarted, PipelineStopped
+from rxjobs.failure import describe
+from rxjobs.job import Job
+from rxjobs.outcome import Finished
+from rxjobs.scope import Scope, within
+
+log = logging.getLogger("rxjobs.runner")
+
+FIRST_RESTART, LONGEST_RESTART = 0.5, 30.0
+LAST_WRITES = 3.0
+"""Seconds that a killed pipeline's last outcomes get to be written down."""
+LOOK = 0.02
+
+
+class Pipeline:
+    """A declared pipeline and its name."""
+
+    def __init__(self, name: str, stream: Observable[Any]) -> None:
+        self.name = name
+        self.stream = stream
+
+
+class Supervised:
+    """One running pipeline. When it breaks it is subscribed again, later each time; its jobs in flight run on and are acked once."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        scope: Scope,
+        events: EventStream,
+        *,
+        max_restarts: int,
+        window: float,
+        on_end: Callable[[], object],
+    ) -> None:
+        self.pipeline = pipeline
+        self.scope = scope
+        self.has_ended = False
+        self.broken: PipelineBroken | None = None
+        self._events = events
+        self._max_restarts = max_restarts
+        self._window = window
+        self._on_end = on_end
+        self._subscription = SerialDisposable()
+        self._restarts: deque[float] = deque()
+        self._is_waiting = False
+
+    def start(self) -> None:
+        """Subscribe for the first time."""
+        self._events.emit(PipelineStarted(pipeline=self.pipeline.name))
+        self._subscribe()
+
+    def stop(self) -> None:
+        """End its sources; it ends by itself after its last ack."""
+        self.scope.stop()
+        if self._is_waiting:
+            self._end()
+
+    def kill(self) -> None:
+        """Stop what it runs; its jobs are released."""
+        self.scope.cancels = True
+        self._subscription.dispose()
+        self._end()
+
+    def _subscribe(self) -> None:
+        self._is_waiting = False
+        with within(self.scope):
+            try:
+                self._subscription.disposable = self.pipeline.stream.subscribe(
+                    _reach_end, self._break, self._end, scheduler=self.scope.scheduler
+                )
+            except Exception as error:
+                self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        now = self.scope.scheduler.loop.time()
+        while self._restarts and self._restarts[0] < now - self._window:
+            self._restarts.popleft()
+        name = self.pipeline.name
+        if self.scope.stopping:
+            log.error("pipeline %s broke while it was stopped", name, exc_info=error)
+            self._end()
+        elif len(self._restarts) >= self._max_restarts:
+            self.broken = PipelineBroken(
+                f"pipeline {name} broke {len(self._restarts) + 1} times in {self._window:g} s, the last time with "
+                f"{type(error).__name__}: {error}"
+            )
+            self.broken.__cause__ = error
+            log.critical("%s", self.broken, exc_info=error)
+            self._end()
+        else:
+            delay = min(LONGEST_RESTART, FIRST_RESTART * 2 ** len(self._restarts)) * random.uniform(1.0, 1.1)  # noqa: S311 - jitter
+            self._restarts.append(now)
+            log.error("pipeline %s broke, and is subscribed again in %.1f s", name, delay, exc_info=error)
+            self._events.emit(PipelineRestarted(pipeline=name, error=describe(error), delay=delay))
+            self._is_waiting = True
+            self._subscription.disposable = self.scope.scheduler.later(delay, self._subscribe)
+
+    def _end(self) -> None:
+        if not self.has_ended:
+            self.has_ended = True
+            self._is_waiting = False
+            self._events.emit(PipelineStopped(pipeline=self.pipeline.name))
+            self._on_end()
+
+
+class Running:
+    """The pipelines of an app while they run."""
+
+    def __init__(
+        self,
+        pipelines: Sequence[Pipeline],
+        scheduler: LoopScheduler,
+        events: EventStream,
+        *,
+        max_restarts: int,
+        restart_window: float,
+    ) -> None:
+        self.events: Observable[Any] = events
+        self._changed = asyncio.Event()
+        self._pipelines = [
+            Supervised(
+                pipeline,
+                Scope(scheduler, events.emit, supervised=True),
+                events,
+                max_restarts=max_restarts,
+                window=restart_window,
+                on_end=self._changed.set,
+            )
+            for pipeline in pipelines
+        ]
+
+    @property
+    def held_ids(self) -> set[int]:
+        """The ids of the jobs that are fetched and not yet acked."""
+        return set().union(*(one.scope.held_ids for one in self._pipelines))
+
+    def start(self) -> None:
+        """Subscribe every pipeline."""
+        for one in self._pipelines:
+            one.start()
+
+    async def wait(self) -> None:
+        """Wait until every pipeline has ended by itself; raises PipelineBroken when one broke too often."""
+        while not all(one.has_ended for one in self._pipelines):
+            self._raise_if_broken()
+            self._changed.clear()
+            await self._changed.wait()
+        self._raise_if_broken()
+
+    async def stop(self, grace: float) -> None:
+        """End: fetching stops at once, jobs in flight get `grace` seconds, the rest are released, and outcomes are written down."""
+        for one in self._pipelines:
+            one.stop()
+        if not await self._until_idle(grace):
+            log.warning("%d jobs did not end within %g s, and are released", len(self.held_ids), grace)
+        for one in self._pipelines:
+            one.kill()
+        gc.collect()  # jobs that lie in an operator's buffer are released when they are let go
+        if not await self._until_idle(LAST_WRITES):
+            log.error(
+                "the outcomes of jobs %s could not be written down; their lease will free them",
+                sorted(self.held_ids)[:100],
+            )
+
+    async def close_executors(self) -> None:
+        """End the threads and processes that the stages started."""
+        for executor in {executor for one in self._pipelines for executor in one.scope.executors}:
+            await executor.close()
+
+    async def _until_idle(self, seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not all(one.has_ended and one.scope.is_idle for one in self._pipelines):
+            if loop.time() >= end:
+                return False
+            await asyncio.sleep(LOOK)
+        return True
+
+    def _raise_if_broken(self) -> None:
+        for one in self._pipelines:
+            if one.broken is not None:
+                raise one.broken
+
+
+def _reach_end(item: Any) -> None:
+    """The end of a pipeline: what is finished and was not acked is acked here, and what is not finished is released."""
+    for one in item if isinstance(item, list) else [item]:
+        match one:
+            case Finished():
+                settle(one)
+            case Job(hold=hold) if hold is not None and not hold.settled:
+                log.warning(
+                    "job %s (%s) of queue %s came to the end of its pipeline without having been run, and goes back to its queue; "
+                    "the pipeline lacks rj.execute() or rj.complete()",
+                    one.id, one.type, one.queue,
+                )  # fmt: skip
+                let_go(one, "its pipeline has no stage that settles it")
+            case _:  # operators that end a pipeline may make anything of what is acked
+                pass

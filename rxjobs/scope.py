@@ -1,0 +1,82 @@
+"""Where a pipeline runs: its loop, where it tells what happens, and how it is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from reactivex import abc
+
+from rxjobs.awaiting import LoopScheduler, scheduler_here
+from rxjobs.call import Executor
+from rxjobs.demand import Demand, Ledger, Source
+from rxjobs.events import Emit, Event
+
+
+class Scope:
+    """The surroundings of one pipeline, the same through all its restarts; the stages find it when they are subscribed."""
+
+    def __init__(self, scheduler: LoopScheduler, emit: Emit, *, supervised: bool) -> None:
+        self.scheduler = scheduler
+        self.emit = emit
+        self.cancels = not supervised
+        """Whether a stage that is disposed stops what it runs: not while a supervisor may subscribe again."""
+        self.stopping = False
+        self.executors: set[Executor] = set()
+        """What the stages run things on, to be closed with the app."""
+        self._stops: list[Callable[[], object]] = []
+        self._ledgers: dict[Hashable, Ledger] = {}
+
+    def ledger(self, key: Hashable, source: Source, demand: Callable[[], Demand]) -> Ledger:
+        """The ledger of one pull. It outlives a restart, since the jobs it holds do."""
+        if key not in self._ledgers:
+            self._ledgers[key] = Ledger(source, demand(), self.scheduler, self.emit)
+        return self._ledgers[key]
+
+    def on_stop(self, stop: Callable[[], object]) -> None:
+        """Have something told to end by itself when the pipeline is to stop."""
+        if self.stopping:
+            stop()
+        else:
+            self._stops.append(stop)
+
+    def stop(self) -> None:
+        """End the sources: the pipeline completes after its last ack."""
+        self.stopping = True
+        stops, self._stops = self._stops, []
+        for stop in stops:
+            stop()
+
+    @property
+    def held_ids(self) -> set[int]:
+        """The ids of the jobs that are fetched and not yet acked."""
+        return set().union(*(ledger.held_ids for ledger in self._ledgers.values()))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job is fetched, nor about to be, that is not yet acked."""
+        return all(ledger.is_idle for ledger in self._ledgers.values())
+
+
+_scope: ContextVar[Scope] = ContextVar("rxjobs_scope")
+
+
+@contextmanager
+def within(scope: Scope) -> Iterator[None]:
+    """Subscribe what is inside within a scope."""
+    token = _scope.set(scope)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def scope_here(scheduler: abc.SchedulerBase | None = None) -> Scope:
+    """The scope of the pipeline that is being subscribed; without a runner, one of its own on the running loop."""
+    found = _scope.get(None)
+    return found if found is not None else Scope(scheduler_here(scheduler), _unheard, supervised=False)
+
+
+def _unheard(event: Event) -> None:
+    """Where events of a pipeline without an app go."""

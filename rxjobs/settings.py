@@ -1,0 +1,116 @@
+"""What tests and operators turn: arguments win over RXJOBS_* variables, those over [tool.rxjobs] in pyproject.toml."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rxjobs.errors import InvalidOption
+
+SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+TRUE, FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of one app. Times are seconds."""
+
+    dsn: str | None = None
+    """A PostgreSQL DSN, `embedded`, `embedded:///folder`, or None: the embedded server."""
+    schema: str = "rxjobs"
+    node: str = ""
+    """A label; a node's identity is a fresh UUID per start."""
+    lease_seconds: float = 30.0
+    heartbeat_seconds: float = 10.0
+    rescue_seconds: float = 5.0
+    """How often dead nodes are looked for."""
+    leader_seconds: float = 15.0
+    poll_seconds: float = 1.0
+    """How long a lost wake-up can cost."""
+    shutdown_grace: float = 25.0
+    max_args_bytes: int = 1024 * 1024
+    keep: float = 86400.0
+    """How long finished rows are kept."""
+    notify: bool = True
+    migrate: bool = False
+    max_restarts: int = 5
+    restart_window: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not SCHEMA.fullmatch(self.schema):
+            raise InvalidOption(f"schema is a lower-case PostgreSQL name of at most 48 characters, not {self.schema!r:.100}")
+        for name in (
+            "lease_seconds",
+            "heartbeat_seconds",
+            "rescue_seconds",
+            "leader_seconds",
+            "poll_seconds",
+            "restart_window",
+        ):
+            if getattr(self, name) <= 0:
+                raise InvalidOption(f"{name} is a number of seconds above 0, not {getattr(self, name)}")
+        for name in ("shutdown_grace", "keep", "max_args_bytes", "max_restarts"):
+            if getattr(self, name) < 0:
+                raise InvalidOption(f"{name} is at least 0, not {getattr(self, name)}")
+        if self.heartbeat_seconds > self.lease_seconds / 3:
+            raise InvalidOption(
+                f"heartbeat_seconds={self.heartbeat_seconds} is more than a third of lease_seconds={self.lease_seconds}: "
+                "one lost heartbeat would cost the lease; lower the one or raise the other"
+            )
+
+
+def load(arguments: Mapping[str, Any], environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
+    """Put the settings together; raises InvalidOption that names the setting and where it was set."""
+    known = {field.name: field for field in fields(Settings)}
+    for name in arguments:
+        if name not in known:
+            raise InvalidOption(f"App has no setting {name!r}; there are {', '.join(known)}")
+    values: dict[str, Any] = {}
+    for name, value in _pyproject(folder or Path.cwd()).items():
+        if name not in known:
+            raise InvalidOption(f"[tool.rxjobs] in pyproject.toml has no setting {name!r}; there are {', '.join(known)}")
+        values[name] = _convert(name, value, "pyproject.toml")
+    for name in known:
+        variable = f"RXJOBS_{name.upper()}"
+        if environ.get(variable, "") != "":
+            values[name] = _convert(name, environ[variable], variable)
+    values |= {name: _convert(name, value, "App(...)") for name, value in arguments.items() if value is not None}
+    return Settings(**values)
+
+
+def _pyproject(folder: Path) -> dict[str, Any]:
+    path = folder / "pyproject.toml"
+    try:
+        table = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("rxjobs", {})
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InvalidOption(f"pyproject.toml could not be read for [tool.rxjobs]: {error}") from error
+    return dict(table)
+
+
+def _convert(name: str, value: Any, where: str) -> Any:
+    kind = type(getattr(Settings(), name)) if name != "dsn" else str
+    convert: Callable[[Any], Any] = _boolean if kind is bool else kind
+    if kind is not bool and isinstance(value, bool):
+        raise InvalidOption(f"{name}={value!r} in {where} is no {kind.__name__}")
+    try:
+        return convert(value)
+    except (TypeError, ValueError):
+        raise InvalidOption(
+            f"{name}={value!r} in {where} is no {'boolean (true or false)' if kind is bool else kind.__name__}"
+        ) from None
+
+
+def _boolean(value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text in TRUE:
+        return True
+    if text in FALSE:
+        return False
+    raise ValueError(value)

@@ -1,0 +1,207 @@
+"""Jobs from a queue in PostgreSQL."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+import asyncpg
+import msgspec
+import reactivex as rx
+from reactivex import Observable
+from reactivex import operators as ops
+
+from rxjobs.arguments import dump_untyped
+from rxjobs.definition import Definition, check_queue
+from rxjobs.errors import BadPayload, InvalidOption
+from rxjobs.events import Emit, JobDiscarded, JobStale
+from rxjobs.failure import Failure, describe
+from rxjobs.job import Job, State
+from rxjobs.outcome import Complete, Discard, Finished
+from rxjobs.store.encoding import Written, plain
+from rxjobs.store.patience import passes, patiently
+from rxjobs.store.store import Store
+
+log = logging.getLogger("rxjobs.source")
+
+
+class Node(Protocol):
+    """What a source asks of the running process it belongs to."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def id(self) -> UUID: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def poll_seconds(self) -> float: ...
+
+    @property
+    def definitions(self) -> Mapping[str, Definition[..., Any]]: ...
+
+    @property
+    def woken(self) -> Observable[str | None]: ...
+
+    @property
+    def emit(self) -> Emit: ...
+
+    def startable(self, names: Iterable[str]) -> list[str]: ...
+
+
+class Where(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a source narrows its asking to: job types, tags that a job must all have, and arguments it must contain."""
+
+    types: tuple[str, ...] | None = None
+    tags: tuple[str, ...] = ()
+    args: dict[str, Any] = {}
+
+
+class PostgresSource:
+    """The jobs of one queue whose types this node knows, claimed with FOR UPDATE SKIP LOCKED, most urgent first.
+
+    `where` is a mapping with any of `types`, `tags` and `args`, evaluated by PostgreSQL (`args`: containment).
+    """
+
+    def __init__(self, node: Node, queue: str, where: Mapping[str, Any] | None = None) -> None:
+        check_queue(queue)
+        self.queue = queue
+        self._node = node
+        self._where = _where(where)
+        self._args = dump_untyped(self._where.args, "where['args']", 65536) if self._where.args else "{}"
+
+    def __repr__(self) -> str:
+        return f"PostgresSource({self.queue!r})"
+
+    @property
+    def wakes(self) -> Observable[object]:
+        """A notification for this queue, a connection that may have missed one, and a slow poll."""
+        node = self._node
+        poll = node.poll_seconds * random.uniform(0.9, 1.1)  # noqa: S311 - so that nodes do not poll in step
+        heard = node.woken.pipe(ops.filter(lambda queue: queue is None or queue == self.queue))
+        return rx.merge(heard, rx.interval(poll))
+
+    async def fetch(self, n: int) -> list[Job]:
+        """Claim up to n jobs; waits out a database that is not there."""
+        node = self._node
+        types = node.startable(node.definitions if self._where.types is None else self._where.types)
+        if not types:
+            return []
+        rows = await patiently(f"fetching from queue {self.queue}", lambda: self._claim(n, types))
+        rows.sort(key=_urgency)
+        jobs: list[Job] = []
+        for row in rows:
+            job = self._job(row)
+            if isinstance(job, Job):
+                jobs.append(job)
+            else:
+                await self._discard(job)
+        return jobs
+
+    async def settle(self, finished: list[Finished]) -> None:
+        """Write outcomes down; returns once they are durable, however long the database is away."""
+        try:
+            await patiently("writing outcomes down", lambda: self._write(finished))
+        except asyncpg.PostgresError as error:
+            if passes(error):
+                raise
+            await self._settle_apart(finished, error)
+
+    async def _claim(self, n: int, types: Sequence[str]) -> list[asyncpg.Record]:
+        store, where = self._node.store, self._where
+        if where.tags or where.args:
+            return await store.fetch_jobs_where(self.queue, n, types, self._node.id, where.tags, self._args)
+        return await store.fetch_jobs(self.queue, n, types, self._node.id)
+
+    def _job(self, row: asyncpg.Record) -> Job | Finished:
+        id_, type_, priority, attempt, max_attempts, scheduled_at, attempted_at, payload, meta, tags, errors = row
+        definition = self._node.definitions[type_]
+        bad: BadPayload | None = None
+        try:
+            args = definition.arguments.load(payload)
+        except BadPayload as error:
+            args, bad = {}, error
+        job = Job(
+            id=id_,
+            type=type_,
+            queue=self.queue,
+            state=State.EXECUTING,
+            args=args,
+            attempt=attempt,
+            max_attempts=max_attempts,
+            priority=priority,
+            scheduled_at=scheduled_at,
+            attempted_at=attempted_at,
+            errors=() if errors is None else plain(errors),
+            meta={} if meta is None else plain(meta),
+            tags=tags or (),
+            node=self._node.id,
+            payload=payload,
+            definition=definition,
+        )
+        return job if bad is None else Finished(job, Discard(str(bad), describe(bad)))
+
+    async def _discard(self, finished: Finished) -> None:
+        """A row whose arguments no attempt could read: it is a dead letter at once."""
+        log.error("job %s (%s) of queue %s is discarded: %s", finished.job.id, finished.job.type, self.queue, finished.outcome)
+        await self.settle([finished])
+        self._node.emit(JobDiscarded(job=finished.job, outcome=finished.outcome))
+
+    async def _write(self, finished: Sequence[Finished]) -> None:
+        store, node = self._node.store, self._node.id
+        ids = [one.job.id for one in finished]
+        attempt = finished[0].job.attempt
+        if all(type(one.outcome) is Complete and one.job.attempt == attempt for one in finished):
+            written = await store.ack_completed(ids, node, attempt)
+        else:
+            written = await store.ack_jobs(node, Written.of(finished, self._node.label))
+        if len(written) < len(finished):
+            await self._report_stale([one for one in finished if one.job.id not in written])
+
+    async def _report_stale(self, missing: Sequence[Finished]) -> None:
+        ids = [one.job.id for one in missing]
+        acked = await self._node.store.find_acked(self._node.id, ids, [one.job.attempt for one in missing])
+        for one in missing:
+            if one.job.id not in acked:
+                log.warning(
+                    "job %s (%s): attempt %d is not this node's any more, so that its outcome %s changed nothing",
+                    one.job.id, one.job.type, one.job.attempt, type(one.outcome).__name__,
+                )  # fmt: skip
+                self._node.emit(JobStale(job=one.job))
+
+    async def _settle_apart(self, finished: Sequence[Finished], error: asyncpg.PostgresError) -> None:
+        """One outcome that the database refuses must not hold up the others; its own text is left out."""
+        for one in finished:
+            try:
+                await patiently("writing an outcome down", lambda one=one: self._write([one]))  # type: ignore[misc]
+            except asyncpg.PostgresError as refused:
+                if passes(refused):
+                    raise
+                log.exception("job %s: the text of its outcome was refused, and is left out", one.job.id)
+                outcome = type(one.outcome)()
+                outcome.__dict__.update({**one.outcome.__dict__, "reason": "", "failure": _left_out(refused)})
+                plainer = Finished(one.job, outcome)
+                await patiently("writing an outcome down", lambda plainer=plainer: self._write([plainer]))  # type: ignore[misc]
+
+
+def _left_out(refused: BaseException) -> Failure:
+    return Failure("rxjobs.OutcomeRefused", f"PostgreSQL refused the text of this outcome: {type(refused).__name__}")
+
+
+def _urgency(row: asyncpg.Record) -> Any:
+    return row["priority"], row["scheduled_at"], row["id"]
+
+
+def _where(where: Mapping[str, Any] | None) -> Where:
+    try:
+        return msgspec.convert(dict(where or {}), Where)
+    except (TypeError, ValueError) as error:
+        raise InvalidOption(
+            f'where is a mapping with any of "types", "tags" and "args", such as {{"types": ["send_mail"]}}, not {where!r}: {error}'
+        ) from error

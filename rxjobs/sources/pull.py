@@ -1,0 +1,134 @@
+"""The operator that turns a source into an Observable which never outruns demand."""
+
+from __future__ import annotations
+
+from reactivex import Observable, abc
+from reactivex.disposable import CompositeDisposable, Disposable
+
+from rxjobs.demand import Demand, Ledger, Source, now
+from rxjobs.job import Job
+from rxjobs.scope import Scope, scope_here
+
+
+def pull(source: Source, *, max_demand: int, min_demand: int | None = None) -> Observable[Job]:
+    """The jobs of a source, asked for as there is room for them.
+
+    Never more than `max_demand` jobs are held, which is fetched and not yet acked. The source is asked when at most
+    `min_demand` (default: half) are held, for no more than there is room, one fetch at a time.
+
+        demand    3 ──────────── 2 ──────── 3
+        source    a b c          d e        f g h
+        pull    ──a-b-c──────────d-e────────f-g-h──
+    """
+    Demand(max_demand, min_demand)  # options are checked where they enter
+    key = object()
+
+    def subscribe(observer: abc.ObserverBase[Job], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
+        scope = scope_here(scheduler)
+        ledger = scope.ledger(key, source, lambda: Demand(max_demand, min_demand))
+        return _Pulling(ledger, observer, scope).start()
+
+    return Observable(subscribe)
+
+
+class _Pulling:
+    """One subscription to a pull."""
+
+    def __init__(self, ledger: Ledger, observer: abc.ObserverBase[Job], scope: Scope) -> None:
+        self._ledger = ledger
+        self._observer = observer
+        self._scope = scope
+        self._may_have_more = True  # sources are asked on start: a wake sent before was not heard
+        self._held_before = 0
+        self._is_last = False
+        self._ended = False
+
+    def start(self) -> abc.DisposableBase:
+        self._ledger.on_room = self._room
+        self._ledger.is_listening = True
+        here = self._scope.scheduler.here
+        wakes = self._ledger.source.wakes.subscribe(
+            lambda _: here(self._wake), lambda error: here(lambda: self._fail(error)), lambda: here(self._no_more_wakes),
+            scheduler=self._scope.scheduler,
+        )  # fmt: skip
+        self._scope.on_stop(self._stop)
+        self._ask()
+        return CompositeDisposable(wakes, Disposable(self._dispose))
+
+    def _wake(self) -> None:
+        self._may_have_more = True
+        self._ask()
+
+    def _room(self) -> None:
+        """Jobs were acked. Asked once more as demand rises past the mark, even of a source that had nothing left to give."""
+        demand = self._ledger.demand
+        if demand.held <= demand.min_demand < self._held_before:
+            self._may_have_more = True
+        self._held_before = demand.held
+        self._ask()
+
+    def _ask(self) -> None:
+        free = self._ledger.demand.free
+        if self._ended or self._ledger.is_fetching or not self._may_have_more or not free:
+            return
+        self._may_have_more = False
+        self._ledger.is_fetching = True
+        self._scope.scheduler.start(
+            self._ledger.source.fetch(free), lambda jobs: self._fetched(jobs, free), self._failed_to_fetch
+        )
+
+    def _fetched(self, jobs: list[Job], asked: int) -> None:
+        self._ledger.is_fetching = False
+        if self._ended:
+            self._ledger.give_back(jobs, "its pipeline was stopped")
+            self._ledger.tell_room()
+            return
+        fetched = now()
+        if len(jobs) > asked:
+            self._ledger.give_back(jobs[asked:], "its source gave more jobs than it was asked for")
+            jobs = jobs[:asked]
+        if len(jobs) == asked:
+            self._may_have_more = True
+        held = [self._ledger.hold(job, fetched) for job in jobs]
+        self._held_before = self._ledger.demand.held
+        held.reverse()
+        while held:  # popped, so that a job which an operator drops is let go at once
+            self._emit(held)
+        self._ask()
+        self._end_if_last()
+
+    def _emit(self, held: list[Job]) -> None:
+        try:
+            self._observer.on_next(held.pop())
+        except Exception as error:
+            self._fail(error)
+
+    def _failed_to_fetch(self, error: BaseException) -> None:
+        self._ledger.is_fetching = False
+        self._ledger.tell_room()
+        self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _no_more_wakes(self) -> None:
+        self._is_last = True
+        self._wake()
+        self._end_if_last()
+
+    def _end_if_last(self) -> None:
+        if self._is_last and not self._ledger.is_fetching and not self._may_have_more:
+            self._stop()
+
+    def _fail(self, error: Exception) -> None:
+        if not self._ended:
+            self._ended = True
+            self._observer.on_error(error)
+
+    def _stop(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._observer.on_completed()
+
+    def _dispose(self) -> None:
+        self._ended = True
+        if self._ledger.on_room == self._room:
+            self._ledger.is_listening = False
+            self._ledger.on_room = None

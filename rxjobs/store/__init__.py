@@ -1,0 +1,1 @@
+"""Everything asked of PostgreSQL: one method, one statement, one .sql file."""

@@ -1,0 +1,38 @@
+-- Write down how jobs ended, where node $1 still has them claimed for that attempt: $2 ids, $3 attempts, $4 new states, $5 delays
+-- (s; NULL keeps the instant), $6 attempts given back, $7 errors (JSON, or NULL), $8 channel to notify, or NULL. Returns the ids that were.
+-- ANY ($2) stands beside the join so that the rows are found by the primary key whatever the planner thinks of unnest.
+WITH given AS MATERIALIZED (
+    SELECT id, attempt, state::{schema}.job_state AS state, delay, given_back,
+           CASE WHEN error IS NULL THEN NULL ELSE jsonb_build_array(error::jsonb || jsonb_build_object('at', now())) END AS error
+    FROM unnest($2::bigint[], $3::integer[], $4::text[], $5::float8[], $6::integer[], $7::text[])
+         AS given (id, attempt, state, delay, given_back, error)
+), gone AS (
+    DELETE FROM {schema}.live_jobs AS job
+    USING given
+    WHERE job.id = ANY ($2::bigint[]) AND job.id = given.id AND job.attempt = given.attempt AND job.node = $1
+      AND job.state = 'executing' AND given.state IN ('completed', 'discarded', 'cancelled')
+    RETURNING given.state AS end_state, given.error, job.*
+), kept AS (
+    INSERT INTO {schema}.finished_jobs (state, id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
+                                        type, queue, args, meta, tags, errors)
+    SELECT end_state, id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
+           type, queue, args, meta, tags, COALESCE(errors || error, errors, error)
+    FROM gone
+    RETURNING id
+), changed AS (
+    UPDATE {schema}.live_jobs AS job
+    SET state = given.state,
+        attempt = job.attempt - given.given_back,
+        scheduled_at = COALESCE(now() + given.delay * interval '1 second', job.scheduled_at),
+        errors = COALESCE(job.errors || given.error, job.errors, given.error)
+    FROM given
+    WHERE job.id = ANY ($2::bigint[]) AND job.id = given.id AND job.attempt = given.attempt AND job.node = $1
+      AND job.state = 'executing' AND given.state IN ('available', 'scheduled', 'retryable')
+    RETURNING job.id, job.queue, job.state
+), woken AS (
+    SELECT pg_notify($8, queue)
+    FROM (SELECT DISTINCT queue FROM changed WHERE state = 'available') AS queues
+    WHERE $8 IS NOT NULL
+)
+SELECT id
+FROM (SELECT id FROM kept UNION ALL SELECT id FROM changed) AS written, (SELECT count(*) FROM woken) AS all_woken

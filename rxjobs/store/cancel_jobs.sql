@@ -1,0 +1,12 @@
+-- Cancel those of the jobs $1 that wait. Returns the ids that were; one that is executing is not.
+WITH gone AS (
+    DELETE FROM {schema}.live_jobs
+    WHERE id = ANY ($1::bigint[]) AND state <> 'executing'
+    RETURNING id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node, type, queue, args, meta, tags, errors
+)
+INSERT INTO {schema}.finished_jobs (state, id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
+                                    type, queue, args, meta, tags, errors)
+SELECT 'cancelled', id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
+       type, queue, args, meta, tags, errors
+FROM gone
+RETURNING id

@@ -1,0 +1,163 @@
+"""How jobs and outcomes look as rows: columns in, columns out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from rxjobs.arguments import load_untyped
+from rxjobs.definition import NewJob
+from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
+from rxjobs.job import Job, State
+from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
+
+to_json = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class NewRows(msgspec.Struct):
+    """New jobs, by column."""
+
+    types: list[str] = []
+    queues: list[str] = []
+    payloads: list[str] = []
+    priorities: list[int] = []
+    max_attempts: list[int] = []
+    tags: list[str | None] = []
+    meta: list[str | None] = []
+    delays: list[float] = []
+    instants: list[datetime | None] = []
+
+    @classmethod
+    def of(cls, jobs: Sequence[NewJob]) -> NewRows:
+        """The columns of these jobs."""
+        rows = cls()
+        for job in jobs:
+            rows.types.append(job.type)
+            rows.queues.append(job.queue)
+            rows.payloads.append(job.payload)
+            rows.priorities.append(job.priority)
+            rows.max_attempts.append(job.max_attempts)
+            rows.tags.append(_array_literal(job.tags) if job.tags else None)
+            rows.meta.append(to_json(job.meta).decode() if job.meta else None)
+            rows.delays.append(job.delay)
+            rows.instants.append(job.scheduled_at)
+        return rows
+
+    def columns(self) -> tuple[Any, ...]:
+        """In the order of insert_jobs.sql."""
+        return msgspec.structs.astuple(self)
+
+
+class Written(msgspec.Struct):
+    """Outcomes to write down, by column."""
+
+    ids: list[int] = []
+    attempts: list[int] = []
+    states: list[str] = []
+    delays: list[float | None] = []
+    given_back: list[int] = []
+    errors: list[str | None] = []
+
+    @classmethod
+    def of(cls, finished: Sequence[Finished], node: str) -> Written:
+        """The columns of these outcomes, as reached on the node with this label."""
+        rows = cls()
+        for one in finished:
+            state, delay, given_back, failure = _change(one.outcome)
+            rows.ids.append(one.job.id)
+            rows.attempts.append(one.job.attempt)
+            rows.states.append(state)
+            rows.delays.append(delay)
+            rows.given_back.append(given_back)
+            rows.errors.append(None if failure is None else error_text(one.job.attempt, failure, node))
+        return rows
+
+    def columns(self) -> tuple[Any, ...]:
+        """In the order of ack_jobs.sql."""
+        return msgspec.structs.astuple(self)
+
+
+class Filters(msgspec.Struct, frozen=True):
+    """Which jobs are meant; None is any."""
+
+    states: tuple[str, ...] | None = None
+    queues: tuple[str, ...] | None = None
+    types: tuple[str, ...] | None = None
+    tags: tuple[str, ...] | None = None
+
+    def columns(self) -> tuple[Any, ...]:
+        """In the order of list_jobs.sql, count_jobs.sql and find_jobs.sql."""
+        return msgspec.structs.astuple(self)
+
+
+def error_text(attempt: int, failure: Failure, node: str) -> str:
+    """One entry of a job's errors, as JSON; PostgreSQL adds `at`."""
+    entry: dict[str, Any] = {"attempt": attempt, **msgspec.structs.asdict(failure), "node": node}
+    return to_json(entry).decode()
+
+
+def job_from_row(row: asyncpg.Record, args: Mapping[str, Any] | None = None) -> Job:
+    """A job as the view `jobs` shows it."""
+    return Job(
+        id=row["id"],
+        type=row["type"],
+        queue=row["queue"],
+        state=State(row["state"]),
+        args=plain(row["args"]) if args is None else args,
+        payload=row["args"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        priority=row["priority"],
+        scheduled_at=row["scheduled_at"],
+        attempted_at=row["attempted_at"],
+        finished_at=row["finished_at"],
+        errors=plain(row["errors"]) or (),
+        forensics=plain(row["forensics"]),
+        result=plain(row["result"]),
+        progress=plain(row["progress"]),
+        meta=plain(row["meta"]) or {},
+        tags=row["tags"] or (),
+        node=row["node"],
+    )
+
+
+def plain(text: str | None) -> Any:
+    """What a column of JSON holds; what cannot be read is given as its text, so that a broken row can still be looked at."""
+    if text is None:
+        return None
+    try:
+        return load_untyped(text)
+    except ValueError:
+        return text
+
+
+def _change(outcome: Outcome) -> tuple[str, float | None, int, Failure | None]:
+    """What an outcome does to a row: its state, the delay until it may run, the attempts given back, the error to keep."""
+    match outcome:
+        case Complete():
+            return "completed", None, 0, None
+        case Retry(delay=delay, failure=failure, reason=reason):
+            return ("retryable" if delay else "available"), delay or 0.0, 0, failure or _asked("rxjobs.Retry", reason)
+        case Snooze(seconds=seconds):
+            return ("scheduled" if seconds else "available"), seconds, 1, None
+        case Release(delay=delay):
+            return ("scheduled" if delay else "available"), delay or None, 1, None
+        case Cancel(reason=reason):
+            return "cancelled", None, 0, _asked("rxjobs.Cancel", reason)
+        case Discard(failure=failure, reason=reason):
+            return "discarded", None, 0, failure or _asked("rxjobs.Discard", reason)
+        case _:
+            raise TypeError(f"{outcome!r} is no outcome of rxjobs")
+
+
+def _asked(outcome: str, reason: str) -> Failure:
+    return Failure(outcome, clean(str(reason), MESSAGE_LIMIT))
+
+
+def _array_literal(values: Sequence[str]) -> str:
+    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"

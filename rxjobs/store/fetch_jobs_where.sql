@@ -1,0 +1,17 @@
+-- As fetch_jobs, of those jobs only whose tags contain all of $5 and whose arguments contain $6 (JSON).
+UPDATE {schema}.live_jobs
+SET state = 'executing', attempt = attempt + 1, attempted_at = now(), node = $4
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid
+    FROM {schema}.live_jobs
+    WHERE state = 'available'
+      AND queue = $1
+      AND type = ANY ($3::text[])
+      AND EXISTS (SELECT FROM {schema}.nodes WHERE id = $4 AND expires_at > now())
+      AND COALESCE(tags, '{}') @> $5::text[]
+      AND args::jsonb @> $6::text::jsonb
+    ORDER BY priority, scheduled_at, id
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING id, type, priority, attempt, max_attempts, scheduled_at, attempted_at, args, meta, tags, errors

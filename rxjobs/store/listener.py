@@ -1,0 +1,65 @@
+"""Hear from PostgreSQL which queues have new jobs. A hint only: what is not heard is found by the slow poll."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from rxjobs.store.database import Connection, Database
+from rxjobs.store.patience import PASSING, patiently
+
+log = logging.getLogger("rxjobs.database")
+
+PING_SECONDS = 4.0
+"""How often a silent connection is asked whether it is still there; a black hole is noticed after twice as long."""
+CLOSE_SECONDS = 1.0
+
+
+class Listener:
+    """One connection that listens. `heard` is told a queue's name, or None when anything may have been missed."""
+
+    def __init__(self, database: Database, channel: str, heard: Callable[[str | None], object]) -> None:
+        self._database = database
+        self._channel = channel
+        self._heard = heard
+
+    async def listen(self) -> None:
+        """Listen until cancelled, on a new connection whenever one is lost."""
+        while True:
+            connection, lost = await patiently("listening for new jobs", self._connect)
+            try:
+                self._heard(None)
+                await self._stay(connection, lost)
+            except PASSING as error:
+                log.warning("the connection that listens for new jobs was lost: %s", error or type(error).__name__)
+            finally:
+                await _close(connection)
+
+    async def _connect(self) -> tuple[Connection, asyncio.Event]:
+        connection = await self._database.connect()
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        await connection.add_listener(self._channel, self._notified)
+        return connection, lost
+
+    async def _stay(self, connection: Connection, lost: asyncio.Event) -> None:
+        while not lost.is_set():
+            try:
+                await asyncio.wait_for(lost.wait(), PING_SECONDS)
+            except TimeoutError:
+                await connection.fetchval("SELECT 1", timeout=PING_SECONDS)
+        raise ConnectionResetError("the server closed it")
+
+    def _notified(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        # any role may notify: the payload is a queue's name or it is nothing
+        if isinstance(payload, str) and 0 < len(payload) <= 128:
+            self._heard(payload)
+
+
+async def _close(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=CLOSE_SECONDS)
+    except (*PASSING, asyncio.CancelledError):
+        connection.terminate()

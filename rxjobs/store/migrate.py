@@ -1,0 +1,83 @@
+"""Bring the schema up to date: numbered steps, each once, one node at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from rxjobs.errors import NotMigrated, SchemaTooNew
+from rxjobs.store.statements import FOLDER, with_schema
+
+LOCK_TIMEOUT = "10s"
+
+
+def steps() -> list[tuple[int, str, str]]:
+    """The migrations in order: number, name, SQL with {schema} in it."""
+    found = sorted(path.name for path in FOLDER.joinpath("migrations").iterdir() if path.name.endswith(".sql"))
+    return [(int(name[:4]), name[5:-4], FOLDER.joinpath("migrations", name).read_text("utf-8")) for name in found]
+
+
+def script(schema: str) -> str:
+    """All migrations as one SQL script, for those who run SQL by hand."""
+    parts = ["BEGIN;", with_schema(_GROUND, schema)]
+    for number, name, sql in steps():
+        parts += [with_schema(sql, schema), with_schema(_done(number, name), schema)]
+    return "\n".join([*parts, "COMMIT;", ""])
+
+
+async def migrate(connection: asyncpg.Connection[Any], schema: str) -> list[str]:
+    """Run the migrations that are missing, in one transaction under a lock; gives their names. Raises SchemaTooNew."""
+    async with connection.transaction():
+        await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('rxjobs.' || $1, 0))", schema)
+        await connection.execute(with_schema(_GROUND, schema))
+        done = await _version(connection, schema) or 0
+        _refuse_newer(done, schema)
+        missing = [step for step in steps() if step[0] > done]
+        for number, name, sql in missing:
+            await connection.execute(with_schema(sql, schema))
+            await connection.execute(with_schema(_done(number, name), schema))
+    return [name for _, name, _ in missing]
+
+
+async def check(connection: asyncpg.Connection[Any], schema: str) -> None:
+    """Refuse a schema that this code cannot work with; raises NotMigrated or SchemaTooNew."""
+    newest = steps()[-1][0]
+    version = await _version(connection, schema)
+    if version is None:
+        raise NotMigrated(f"schema {schema!r} is not there: run `rxjobs migrate`, or await app.migrate(), or App(migrate=True)")
+    _refuse_newer(version, schema)
+    if version < newest:
+        raise NotMigrated(
+            f"schema {schema!r} is at version {version} and this rxjobs needs {newest}: run `rxjobs migrate`, or await app.migrate()"
+        )
+
+
+_GROUND = """CREATE SCHEMA IF NOT EXISTS {schema};
+CREATE TABLE IF NOT EXISTS {schema}.migrations (
+    version integer PRIMARY KEY,
+    name text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);"""
+
+
+def _done(number: int, name: str) -> str:
+    return f"INSERT INTO {{schema}}.migrations (version, name) VALUES ({number}, '{name}');"  # noqa: S608 - from our own files
+
+
+async def _version(connection: asyncpg.Connection[Any], schema: str) -> int | None:
+    try:
+        async with connection.transaction():
+            version: int | None = await connection.fetchval(with_schema("SELECT max(version) FROM {schema}.migrations", schema))
+            return version or 0
+    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+        return None
+
+
+def _refuse_newer(version: int, schema: str) -> None:
+    newest = steps()[-1][0]
+    if version > newest:
+        raise SchemaTooNew(
+            f"schema {schema!r} is at version {version}, made by a newer rxjobs; this one knows {newest}: upgrade rxjobs on this node"
+        )

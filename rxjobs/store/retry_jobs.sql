@@ -1,0 +1,27 @@
+-- Make those of the jobs $1 available at once that wait, or ended otherwise than completed; where attempts are used up, $2 more.
+-- $3 channel to notify, or NULL. Returns the ids that were.
+WITH back AS (
+    DELETE FROM {schema}.finished_jobs
+    WHERE id = ANY ($1::bigint[]) AND state IN ('discarded', 'cancelled')
+    RETURNING id, inserted_at, attempted_at, attempt, max_attempts, priority, type, queue, args, meta, tags, errors
+), made AS (
+    INSERT INTO {schema}.live_jobs (id, inserted_at, scheduled_at, attempted_at, state, attempt, max_attempts, priority,
+                                    type, queue, args, meta, tags, errors)
+    SELECT id, inserted_at, now(), attempted_at, 'available', attempt, greatest(max_attempts, attempt + $2::integer), priority,
+           type, queue, args, meta, tags, errors
+    FROM back
+    RETURNING id, queue
+), changed AS (
+    UPDATE {schema}.live_jobs
+    SET state = 'available', scheduled_at = now(), max_attempts = greatest(max_attempts, attempt + $2::integer)
+    WHERE id = ANY ($1::bigint[]) AND state IN ('scheduled', 'retryable')
+    RETURNING id, queue
+), all_back AS (
+    SELECT id, queue FROM made UNION ALL SELECT id, queue FROM changed
+), woken AS (
+    SELECT pg_notify($3, queue)
+    FROM (SELECT DISTINCT queue FROM all_back) AS queues
+    WHERE $3 IS NOT NULL
+)
+SELECT id
+FROM all_back, (SELECT count(*) FROM woken) AS all_woken

@@ -1,0 +1,127 @@
+"""What is asked of the schema: one method a statement, named after its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from rxjobs.definition import NewJob
+from rxjobs.store.database import Connection, Database
+from rxjobs.store.encoding import Filters, NewRows, Written
+from rxjobs.store.statements import statement
+
+Rows = list[asyncpg.Record]
+
+
+class Store:
+    """The statements of one schema. Every method is one round trip and one transaction, unless it is given a connection."""
+
+    def __init__(self, database: Database, schema: str, *, notify: bool = True) -> None:
+        self.database = database
+        self.schema = schema
+        self.channel = schema
+        self._notify = schema if notify else None
+
+    async def insert_jobs(self, jobs: Sequence[NewJob], connection: Connection | None = None) -> Rows:
+        """Insert jobs; gives their ids and states, in order."""
+        return await self._run("insert_jobs", *NewRows.of(jobs).columns(), self._notify, connection=connection)
+
+    async def fetch_jobs(self, queue: str, n: int, types: Sequence[str], node: UUID) -> Rows:
+        """Claim up to n jobs."""
+        return await self._run("fetch_jobs", queue, n, types, node)
+
+    async def fetch_jobs_where(
+        self, queue: str, n: int, types: Sequence[str], node: UUID, tags: Sequence[str], args: str
+    ) -> Rows:
+        """Claim up to n jobs that have the tags and contain the arguments (JSON)."""
+        return await self._run("fetch_jobs_where", queue, n, types, node, tags, args)
+
+    async def ack_completed(self, ids: Sequence[int], node: UUID, attempt: int) -> set[int]:
+        """Write down that jobs of one attempt number were completed; gives the ids that were."""
+        return _ids(await self._run("ack_completed", ids, node, attempt))
+
+    async def ack_jobs(self, node: UUID, written: Written) -> set[int]:
+        """Write down how jobs ended; gives the ids that were."""
+        return _ids(await self._run("ack_jobs", node, *written.columns(), self._notify))
+
+    async def find_acked(self, node: UUID, ids: Sequence[int], attempts: Sequence[int]) -> set[int]:
+        """Which of these were written down already by this node."""
+        return _ids(await self._run("find_acked", node, ids, attempts))
+
+    async def stage_jobs(self, limit: int) -> tuple[int, float | None]:
+        """Make jobs available whose time has come; gives how many, and the seconds until the next."""
+        (row,) = await self._run("stage_jobs", limit, self._notify)
+        return row["staged"], row["next"]
+
+    async def take_lease(self, node: UUID, label: str, pid: int, seconds: float) -> None:
+        """Enter a node."""
+        await self._run("take_lease", node, label, pid, seconds)
+
+    async def renew_lease(self, node: UUID, seconds: float) -> bool:
+        """Keep a node alive; False where its lease was taken away."""
+        return bool(await self._run("renew_lease", node, seconds))
+
+    async def leave(self, node: UUID) -> None:
+        """Give up a node's lease."""
+        await self._run("leave", node)
+
+    async def expired_nodes(self, lease_seconds: float) -> list[tuple[UUID, str]]:
+        """The nodes whose lease ran out: id and label."""
+        return [(row["id"], row["label"]) for row in await self._run("expired_nodes", lease_seconds)]
+
+    async def rescue_jobs(self, node: UUID, limit: int) -> set[int]:
+        """Take jobs from a dead node."""
+        return _ids(await self._run("rescue_jobs", node, limit, self._notify))
+
+    async def lost_claims(self, node: UUID, held: Iterable[int], older_than: float) -> set[int]:
+        """Give back what a node has claimed without knowing it."""
+        return _ids(await self._run("lost_claims", node, list(held), older_than, self._notify))
+
+    async def prune_jobs(self, keep: float, limit: int) -> int:
+        """Delete finished jobs older than `keep` seconds; gives how many."""
+        (row,) = await self._run("prune_jobs", keep, limit)
+        count: int = row["count"]
+        return count
+
+    async def queue_depths(self) -> Rows:
+        """How many unfinished jobs stand in each queue and state."""
+        return await self._run("queue_depths")
+
+    async def get_jobs(self, ids: Sequence[int]) -> Rows:
+        """Jobs by id."""
+        return await self._run("get_jobs", ids)
+
+    async def list_jobs(self, filters: Filters, after: int | None, limit: int) -> Rows:
+        """Jobs, the newest first, older than the one with the id `after`."""
+        return await self._run("list_jobs", *filters.columns(), after, limit)
+
+    async def find_jobs(self, filters: Filters, above: int, limit: int) -> list[int]:
+        """The ids of jobs above an id, in order."""
+        return [row["id"] for row in await self._run("find_jobs", *filters.columns(), above, limit)]
+
+    async def count_jobs(self, filters: Filters) -> dict[str, int]:
+        """How many jobs there are by state."""
+        return {row["state"]: row["jobs"] for row in await self._run("count_jobs", *filters.columns())}
+
+    async def cancel_jobs(self, ids: Sequence[int]) -> set[int]:
+        """Cancel jobs that wait."""
+        return _ids(await self._run("cancel_jobs", ids))
+
+    async def retry_jobs(self, ids: Sequence[int], attempts: int) -> set[int]:
+        """Make jobs available at once."""
+        return _ids(await self._run("retry_jobs", ids, attempts, self._notify))
+
+    async def delete_jobs(self, ids: Sequence[int]) -> set[int]:
+        """Delete jobs that are not executing."""
+        return _ids(await self._run("delete_jobs", ids))
+
+    async def _run(self, name: str, *args: Any, connection: Connection | None = None) -> Rows:
+        sql = statement(name, self.schema)
+        return await (self.database.fetch(sql, *args) if connection is None else connection.fetch(sql, *args))
+
+
+def _ids(rows: Rows) -> set[int]:
+    return {row["id"] for row in rows}

@@ -1,0 +1,175 @@
+"""What the tests run in other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+
+from rxjobs.definition import Definition, Options
+from rxjobs.outcome import Complete, Retry, Snooze
+
+trace: ContextVar[str] = ContextVar("trace")
+
+
+class Later(Snooze):
+    """An outcome of the user's own making."""
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def length(text: str) -> int:
+    return len(text)
+
+
+def exit_now(code: int) -> None:
+    os._exit(code)
+
+
+def crash() -> None:
+    ctypes.string_at(0)
+
+
+def signal_self(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def stop_self(mark: str) -> None:
+    Path(mark).touch()
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def wait_for(mark: str, release: str) -> int:
+    """Tell that it runs, and end when it is told to."""
+    Path(mark).write_text(str(os.getpid()))
+    while not Path(release).exists():
+        time.sleep(0.01)
+    return os.getpid()
+
+
+def sockets() -> list[int]:
+    """This process's sockets: the pipe to its parent, and no other."""
+    return [fd for fd in range(256) if _is_socket(fd)]
+
+
+def write_garbage() -> None:
+    [fd] = sockets()
+    os.write(fd, struct.pack("!i", 7) + b"garbage")
+
+
+def close_the_pipe() -> None:
+    [fd] = sockets()
+    socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)
+    time.sleep(60)
+
+
+def fork_and_return() -> int:
+    os.fork()
+    return os.getpid()
+
+
+def leave_a_process_behind(seconds: float) -> None:
+    """Exit, with a fork that holds the pipe open for a while."""
+    if os.fork():
+        os._exit(3)
+    time.sleep(seconds)
+    os._exit(0)
+
+
+def handles_of_a_program() -> str:
+    """What a program that a job starts does with SIGINT and SIGTERM."""
+    code = "import signal; print(signal.getsignal(2) is signal.default_int_handler, signal.getsignal(15) is signal.SIG_DFL)"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def say(text: str) -> None:
+    print(text)
+
+
+def unstorable() -> object:
+    return object()
+
+
+def complete_with_unstorable() -> Complete:
+    return Complete({1, 2})
+
+
+def later() -> Later:
+    return Later(30, "of my own")
+
+
+def retry_with_cause() -> Retry:
+    return Retry(1, "no luck", exception=ValueError("the cause"))
+
+
+def a_thousand_bits() -> int:
+    return 2**1000
+
+
+@contextlib.contextmanager
+def attach(carrier: Mapping[str, str]) -> Iterator[None]:
+    token = trace.set(carrier["trace"])
+    yield
+    trace.reset(token)
+
+
+async def current_trace() -> str:
+    return trace.get()
+
+
+def plain_trace() -> str:
+    return trace.get("none")
+
+
+class Registry:
+    max_args_bytes = 1024
+
+    async def enqueue(self, new, connection=None):
+        raise NotImplementedError
+
+
+def _double(number: int) -> int:
+    return number * 2
+
+
+_double.__qualname__ = "double"
+double = Definition(_double, Registry(), Options(name="double"))
+
+
+def _decorated(function):
+    @wraps(function)
+    def around(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return around
+
+
+decorated = _decorated(double)
+
+
+def unlike() -> None:
+    """A function under a decorator that another process would not find below it."""
+
+
+hidden = unlike
+unlike = _decorated(lambda: None)
+
+
+def _is_socket(fd: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
+    except OSError:
+        return False
