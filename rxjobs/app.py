@@ -17,7 +17,7 @@ from rxjobs.awaiting import LoopScheduler
 from rxjobs.backoff import Backoff
 from rxjobs.call import Executor
 from rxjobs.client import Client
-from rxjobs.definition import Breaker, Definition, Enqueued, NewJob, Options
+from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, Enqueued, NewJob, Options
 from rxjobs.errors import DuplicateJobType, InvalidOption, NotOpen, UnknownJobType, UnknownQueue
 from rxjobs.events import Emit, EventStream
 from rxjobs.executors.in_threads import in_threads
@@ -88,12 +88,12 @@ class App:
         timeout: float | None = None,
         backoff: Backoff | None = None,
         executor: Executor | None = None,
-        breaker: Breaker | None = Breaker(),
+        breaker: Breaker | None = DEFAULT_BREAKER,
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
     ) -> Callable[[Callable[P, R]], Definition[P, R]]: ...
 
-    def job(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
+    def job(self, *functions: Any, **options: Any) -> Any:
         """Declare a job type: `@app.job` or `@app.job(queue="mail", timeout=30)`.
 
         `timeout` is in seconds; `backoff` is `attempt, error -> seconds`, by default Oban's; `executor` is by default the event
@@ -103,12 +103,9 @@ class App:
         def declare(function: Callable[..., Any]) -> Definition[..., Any]:
             if not callable(function):
                 raise InvalidOption(f"@app.job declares a function, not {function!r}; its options are given by name")
-            options["tags"] = tuple(options.get("tags") or ())
-            options["meta"] = dict(options.get("meta") or {})
-            full = name or f"{function.__module__}.{function.__qualname__}".replace(".<locals>", "")
-            return self._declare(function, Options(name=full, **options))
+            return self._declare(function, _options(function, **options))
 
-        return declare if function is None else declare(function)
+        return declare(*functions) if functions else declare
 
     def source(
         self,
@@ -334,6 +331,22 @@ class App:
         for executor in {definition.how.executor for definition in self.definitions.values()} | {self._thread_executor}:
             if executor is not None:
                 await executor.close()
+
+
+def _options(function: Callable[..., Any], name: str | None = None, **options: Any) -> Options:
+    unknown = options.keys() - {*Options.__struct_fields__}
+    if unknown:
+        raise InvalidOption(f"@app.job takes no {', '.join(sorted(unknown))}; it takes {', '.join(Options.__struct_fields__)}")
+    options["tags"] = tuple(options.get("tags") or ())
+    options["meta"] = dict(options.get("meta") or {})
+    return Options(name=name or _own_name(function), **options)
+
+
+def _own_name(function: Callable[..., Any]) -> str:
+    qualname: str | None = getattr(function, "__qualname__", None)
+    if qualname is None:
+        raise InvalidOption(f"{function!r:.100} has no name of its own; give the job type one: app.job(name='…')(function)")
+    return f"{function.__module__}.{qualname}".replace(".<locals>", "")
 
 
 def _pipeline(stream: Any, name: str) -> Pipeline:

@@ -46,6 +46,7 @@ _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ABSENT: Any = msgspec.UNSET
 _NOT_IN_ENUM = "Invalid enum value"
 _KEY = "Expected key"
+_MODULES = re.compile(r"('[^']*')|(?:\w+\.)+(?=\w)")
 _STEP = re.compile(r"\.([^.\[`]+)|\[(\d+)\]|(\[\.\.\.\])")
 
 Kind = inspect.Parameter
@@ -320,4 +321,4 @@ def _custom_types(info: Any) -> Iterator[Any]:
 
 def _spell(annotation: Any) -> str:
     plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-    return inspect.formatannotation(plain)
+    return _MODULES.sub(lambda found: found[1] or "", inspect.formatannotation(plain))

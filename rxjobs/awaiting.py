@@ -199,9 +199,14 @@ def every(seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, T
                     return
                 await asyncio.sleep(seconds())
 
-        return Disposable(scheduler_here(scheduler).start(repeat()).cancel)
+        task = scheduler_here(scheduler).start(repeat())
+        return Disposable(lambda: _cancel(task))
 
     return Observable(subscribe)
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
 
 
 async def _hand_on(

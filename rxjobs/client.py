@@ -12,6 +12,7 @@ from rxjobs.awaiting import spawn
 from rxjobs.definition import Enqueued, NewJob
 from rxjobs.errors import InvalidOption
 from rxjobs.events import EventStream, JobsEnqueued
+from rxjobs.failure import qualified_name
 from rxjobs.store.store import Store
 
 BATCH = 1000
@@ -119,9 +120,7 @@ def _fail(batch: Sequence[tuple[NewJob, asyncio.Future[Enqueued]]], error: BaseE
 def _asyncpg(connection: Any) -> Any:
     if connection is None or isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
         return connection
-    raise InvalidOption(
-        f"connection= takes an asyncpg connection (of a pool or not), not {type(connection).__module__}.{type(connection).__qualname__}"
-    )
+    raise InvalidOption(f"connection= takes an asyncpg connection (of a pool or not), not {qualified_name(type(connection))}")
 
 
 async def _batches(news: Iterable[NewJob] | AsyncIterable[NewJob]) -> AsyncIterator[list[NewJob]]:

@@ -42,6 +42,9 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
+DEFAULT_BREAKER = Breaker()
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that is not in the database yet: its arguments are bound, checked and written as JSON."""
 
@@ -83,7 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     backoff: Backoff | None = None
     executor: Any = None
-    breaker: Breaker | None = Breaker()
+    breaker: Breaker | None = DEFAULT_BREAKER
     tags: tuple[str, ...] = ()
     meta: Mapping[str, Any] = {}
 
@@ -146,7 +149,7 @@ class Definition(Generic[P, R]):
         tags: Iterable[str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> Optioned[P]:
-        """Jobs of this type that differ from the rest: run after `delay` seconds or at `scheduled_at`, in another queue, and so on."""
+        """Jobs of this type that differ from the rest: to run after `delay` seconds or at `scheduled_at`, in another queue, …"""
         changes: dict[str, Any] = {}
         if delay is not None and scheduled_at is not None:
             raise InvalidOption(f"{self.name}: give delay or scheduled_at, not both")

@@ -64,7 +64,7 @@ class Demand:
 
 
 class Hold:
-    """The place of one job in its pipeline's demand. Whoever lets go of the last copy of a job unsettled gives it back by that."""
+    """The place of one job in its pipeline's demand. To let go of the last copy of an unsettled job gives it back."""
 
     __slots__ = ("cancelled", "deadline", "fetched", "job", "ledger", "settled")
 

@@ -42,7 +42,7 @@ def qualified_name(kind: type) -> str:
 
 
 def clean(text: str, limit: int) -> str:
-    """Text that PostgreSQL can hold: no NUL, no lone surrogate, at most `limit` characters (the end is kept, where the cause stands)."""
+    """Text that PostgreSQL can hold: no NUL, no lone surrogate, at most `limit` characters (the end is kept)."""
     if len(text) > limit:
         text = f"… {len(text) - limit} characters left out …\n{text[-limit:]}"
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
@@ -63,7 +63,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> list[str]:
-    """The tracebacks of an exception and its causes, the oldest first; at most ten of them, so that a chain of thousands costs nothing."""
+    """The tracebacks of an exception and its causes, the oldest first; at most ten of what may be thousands."""
     parts: list[str] = []
     seen: BaseException | None = error
     for _ in range(10):

@@ -15,7 +15,7 @@ from rxjobs.errors import NotOpen
 
 
 class State(StrEnum):
-    """Where a job stands: scheduled → available → executing → completed | retryable | discarded | cancelled; held waits for other jobs."""
+    """Where a job stands: scheduled → available → executing → completed | retryable | discarded | cancelled."""
 
     SCHEDULED = "scheduled"
     AVAILABLE = "available"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -69,7 +69,7 @@ class Jobs:
 
     async def _apply(
         self,
-        change: Callable[[list[int]], Awaitable[set[int]]],
+        change: Callable[[Sequence[int]], Awaitable[set[int]]],
         ids: int | Iterable[int] | None,
         filters: Mapping[str, Names],
     ) -> int:

@@ -50,7 +50,7 @@ class Node:
         heard: Callable[[str | None], object],
         held: Callable[[], set[int]],
     ) -> None:
-        """Take up the lease, listen and serve until the stack is closed; the lease is the last thing to go, after the last ack."""
+        """Take up the lease, listen and serve until the stack is closed; the lease goes last, after the last ack."""
         how = self._settings
         await self._store.take_lease(self.id, how.node, os.getpid(), how.lease_seconds)
         stack.push_async_callback(self._leave)

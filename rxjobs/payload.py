@@ -31,6 +31,7 @@ TEXT_FORMS = (
     ipaddress.IPv6Network,
 )
 
+_TEXT_ONLY = frozenset({str})
 _STEPS = {"[": 1, "{": 1, "]": -1, "}": -1, '"': 0}
 _NOT_BRACKETS = re.compile(r'(?:"(?:[^"\\]++|\\.)*+"|[^\[\]{}"]++)++', re.DOTALL)
 _SHORT = Repr()
@@ -287,7 +288,7 @@ def _find_loss_of_scalar(given: Any, arrived: Any) -> Refusal | None:
 
 def _find_loss_in_list(given: Any, arrived: Any) -> Refusal | None:
     if isinstance(arrived, list | tuple) and len(given) == len(arrived):
-        if set(map(type, given)) <= SCALARS and all(map(eq, given, arrived)):
+        if SCALARS.issuperset(map(type, given)) and all(map(eq, given, arrived)):
             return None
         found = ((at, find_loss(*pair)) for at, pair in enumerate(zip(given, arrived, strict=True)))
         return next((loss.under(f"[{at}]") for at, loss in found if loss), None)
@@ -316,6 +317,8 @@ def _find_loss_in_dict(given: Any, arrived: Any) -> Refusal | None:
         unknown = next((key for key in given if key not in arrived and isinstance(key, str)), None)
         what = "keys that stay apart as text" if unknown is None else "no other keys than the annotated ones"
         return Refusal("", f"expected {what}, got {show(given if unknown is None else unknown)}")
+    if _TEXT_ONLY.issuperset(map(type, given)) and SCALARS.issuperset(map(type, given.values())) and given == arrived:
+        return None
     for (key, value), (key_arrived, value_arrived) in zip(given.items(), arrived.items(), strict=True):
         if type(key) is not str and (loss := find_loss(key, key_arrived)):
             return Refusal("", f"key: {loss.reason}")

@@ -66,7 +66,7 @@ def tell_end(emit: Emit, job: Job, outcome: Outcome, queue_time: int, duration: 
 
 
 def waited(job: Job, began: int) -> int:
-    """How long a job could have run before it did, ns: until its claim by PostgreSQL's clock, since then by this process's own."""
+    """How long a job could have run before it did, ns: until its claim by PostgreSQL's clock, then by our own."""
     before = 0
     if job.attempted_at is not None and job.scheduled_at is not None:
         before = max(0, round((job.attempted_at - job.scheduled_at).total_seconds() * 1e9))

@@ -39,7 +39,7 @@ class Pipeline:
 
 
 class Supervised:
-    """One running pipeline. When it breaks it is subscribed again, later each time; its jobs in flight run on and are acked once."""
+    """One running pipeline. When it breaks it is subscribed again, later each time; its jobs in flight run on."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Running:
         self._raise_if_broken()
 
     async def stop(self, grace: float) -> None:
-        """End: fetching stops at once, jobs in flight get `grace` seconds, the rest are released, and outcomes are written down."""
+        """End: fetching stops at once, jobs in flight get `grace` seconds, the rest are released, all is written down."""
         for one in self._pipelines:
             one.stop()
         if not await self._until_idle(grace):
@@ -209,7 +209,7 @@ def _reach_end(item: Any) -> None:
                 settle(one)
             case Job(hold=hold) if hold is not None and not hold.settled:
                 log.warning(
-                    "job %s (%s) of queue %s came to the end of its pipeline without having been run, and goes back to its queue; "
+                    "job %s (%s) of queue %s came to the end of its pipeline without having been run, and is released; "
                     "the pipeline lacks rj.execute() or rj.complete()",
                     one.id, one.type, one.queue,
                 )  # fmt: skip

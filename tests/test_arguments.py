@@ -305,14 +305,14 @@ REFUSED = [
     (str, 1, "send: argument x: expected str, got int (1)"),
     (float, "1", "send: argument x: expected float, got str ('1')"),
     (list[int], {1}, "which would arrive as list"),
-    (datetime, 5, "send: argument x: expected datetime.datetime, got int (5)"),
+    (datetime, 5, "send: argument x: expected datetime, got int (5)"),
     (datetime, "soon", "send: argument x: invalid RFC3339 encoded datetime, got str ('soon')"),
     (date, WHEN, "send: argument x: invalid RFC3339 encoded date, got datetime (datetime.datetime("),
-    (Path, 5, "send: argument x: expected pathlib.Path, got int (5)"),
-    (Path | None, 5, "send: argument x: expected pathlib.Path | None, got int (5)"),
-    (IPv4Address, "10.0.0.256", "send: argument x: expected ipaddress.IPv4Address, got str ('10.0.0.256')"),
-    (Colour, "green", "send: argument x: expected test_arguments.Colour, got str ('green')"),
-    (Literal["a"], "b", "send: argument x: expected Literal['a'], got str ('b')"),
+    (Path, 5, "send: argument x: expected Path, got int (5)"),
+    (Path | None, 5, "send: argument x: expected Path | None, got int (5)"),
+    (IPv4Address, "10.0.0.256", "send: argument x: expected IPv4Address, got str ('10.0.0.256')"),
+    (Colour, "green", "send: argument x: expected Colour, got str ('green')"),
+    (Literal["v1.2"] | None, "b", "send: argument x: expected Optional[Literal['v1.2']], got str ('b')"),
     (Annotated[int, msgspec.Meta(gt=0)], 0, "send: argument x: expected int >= 1, got int (0)"),
     (tuple[int, int], (1,), "send: argument x: expected array of length 2, got tuple ((1,))"),
     (Person, {}, "send: argument x: object missing required field name, got dict ({})"),
@@ -421,7 +421,7 @@ REFUSED = [
     (Any, {"a": [-(10**5000)]}, "send: argument x.a[0]: expected an int of at most 4300 digits, got int"),
     (Any, {10**5000: 1}, "send: argument x"),
     (Any, nested(100), "send: argument x: expected at most 100 levels, got 101"),
-    (list[Any], nested(3000), "send: argument x: expected at most 100 levels, got more"),
+    (list[Any], nested(3000), "send: argument x: expected at most 100 levels, got"),
     (Any, nested(100_000), "send: argument x: expected at most 100 levels, got more"),
     (Any, {"a": [nested(150)], "b": "["}, "send: argument x: expected at most 100 levels, got 153"),
 ]
@@ -555,7 +555,7 @@ def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         (variadic, (1,), {"rest": [date.min]}, "job: argument rest: expected it by position, got it by name"),
         (variadic, (1, 2, date.min), {"rest": Path("a")}, "job: argument rest: expected it once, got it twice"),
         (variadic, (1, 2, date.min, 3), {}, "job: argument rest[1]: expected date, got int (3)"),
-        (variadic, (1,), {"out": 3}, "job: argument out: expected pathlib.Path, got int (3)"),
+        (variadic, (1,), {"out": 3}, "job: argument out: expected Path, got int (3)"),
         (named_only_rest, (1,), {"first": 2}, "job: argument first: expected it once, got it twice"),
         (named_only_rest, (1,), {"x": WHEN}, "job: argument x: expected a value that JSON keeps, got datetime"),
         (named_only_rest, (1,), {"a\0": 1}, "job: argument ['a\\x00']: expected text without NUL"),
@@ -603,7 +603,7 @@ def test_parameters_of_partials_wrappers_methods_and_callable_objects_are_found(
     for function in [*functions, functools.partial(functools.partial(late, user_id=5))]:
         arguments = Arguments(function, "job")
         assert arguments.load(arguments.dump((), {"when": WHEN}, MIB)) == {"when": WHEN}
-        with pytest.raises(InvalidArguments, match=r"argument when: expected datetime\.datetime, got int"):
+        with pytest.raises(InvalidArguments, match=r"argument when: expected datetime, got int"):
             arguments.dump((), {"when": 5}, MIB)
 
 

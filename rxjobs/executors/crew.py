@@ -135,6 +135,8 @@ class Crew:
             is_surplus = self._threads > self._room
             self._threads -= is_surplus
         _guarded(work.then, value)
+        # an exception in it holds this frame: a cycle would keep the job alive until the next garbage collection
+        del value
         return not is_surplus
 
 

@@ -68,9 +68,7 @@ class OnLoop(PeriodicScheduler):
     def _scheduler(self) -> AsyncIOScheduler:
         home = self._find_home()
         if home is None:
-            raise NotOpen(
-                "on_loop() was asked to schedule something outside of an event loop; make it inside a coroutine"
-            )
+            raise NotOpen("on_loop() was asked to schedule something outside of an event loop; make it inside a coroutine")
         return AsyncIOScheduler(home) if home is _running_loop() else AsyncIOThreadSafeScheduler(home)
 
     def _find_home(self) -> asyncio.AbstractEventLoop | None:

@@ -41,9 +41,7 @@ Wait = Callable[[Coroutine[Any, Any, Ran]], Ran]
 VALUE_LIMIT = 64 * 1024 * 1024
 """Bytes of JSON that a result, or a job's assigns, may take."""
 
-OUTCOMES: Mapping[str, type[Outcome]] = {
-    kind.__name__: kind for kind in (Complete, Retry, Snooze, Cancel, Discard, Release)
-}
+OUTCOMES: Mapping[str, type[Outcome]] = {kind.__name__: kind for kind in (Complete, Retry, Snooze, Cancel, Discard, Release)}
 
 
 class UnstorableResult(msgspec.Struct, frozen=True):

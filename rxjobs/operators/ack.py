@@ -14,7 +14,9 @@ from rxjobs.scope import scope_here
 
 
 def ack(*, name: str = "ack") -> Operator:
-    """Settle each finished job with its source, and pass it on once that is durable. What gathers during one write goes into the next.
+    """Settle each finished job with its source, and pass it on once that is durable.
+
+    What gathers during one write goes into the next.
 
     ──A─B─C────────
       ack()

@@ -1,4 +1,4 @@
-"""Keep this node's lease: from a thread and a connection of its own, so that neither a blocked loop nor a busy pool can cost it."""
+"""Keep this node's lease, from a thread and a connection of its own: neither a blocked loop nor a busy pool can cost it."""
 
 from __future__ import annotations
 

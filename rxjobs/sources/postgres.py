@@ -203,5 +203,5 @@ def _where(where: Mapping[str, Any] | None) -> Where:
         return msgspec.convert(dict(where or {}), Where)
     except (TypeError, ValueError) as error:
         raise InvalidOption(
-            f'where is a mapping with any of "types", "tags" and "args", such as {{"types": ["send_mail"]}}, not {where!r}: {error}'
+            f'where is a mapping of "types", "tags" and "args", such as {{"types": ["send_mail"]}}, not {where!r}: {error}'
         ) from error

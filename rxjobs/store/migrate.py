@@ -50,7 +50,7 @@ async def check(connection: asyncpg.Connection[Any], schema: str) -> None:
     _refuse_newer(version, schema)
     if version < newest:
         raise NotMigrated(
-            f"schema {schema!r} is at version {version} and this rxjobs needs {newest}: run `rxjobs migrate`, or await app.migrate()"
+            f"schema {schema!r} is at version {version} and this code needs {newest}: run `rxjobs migrate`, or await app.migrate()"
         )
 
 
@@ -79,5 +79,5 @@ def _refuse_newer(version: int, schema: str) -> None:
     newest = steps()[-1][0]
     if version > newest:
         raise SchemaTooNew(
-            f"schema {schema!r} is at version {version}, made by a newer rxjobs; this one knows {newest}: upgrade rxjobs on this node"
+            f"schema {schema!r} is at version {version}, of a newer rxjobs; this one knows {newest}: upgrade rxjobs on this node"
         )

@@ -1,0 +1,344 @@
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rxjobs.call import Call
+from rxjobs.errors import InvalidOption
+from rxjobs.executors import child
+from rxjobs.executors.in_processes import ChildDied, in_processes
+from rxjobs.executors.remote import UnstorableResult
+from rxjobs.failure import RemoteFailure, describe
+from rxjobs.testing import conformance_executor as conformance
+from rxjobs.testing import conformance_jobs
+from rxjobs.testing.conformance_executor import call_of, caught, until
+from tests.executors import jobs
+
+
+@pytest.fixture
+async def executor():
+    executor = in_processes(2)
+    yield executor
+    await executor.close()
+    assert children() == []
+
+
+def children() -> list[psutil.Process]:
+    """What this process has started and not waited for."""
+    return [process for process in psutil.Process().children() if not is_tracker(process)]
+
+
+def is_tracker(process: psutil.Process) -> bool:
+    return process.status() != psutil.STATUS_ZOMBIE and any("resource_tracker" in part for part in process.cmdline())
+
+
+def is_gone(pid: int) -> bool:
+    """An orphan may stay a zombie where nobody plays init."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def start(executor, function, *args) -> tuple[asyncio.Task[BaseException | None], Path]:
+    """A call that is under way: its function makes the file that is its first argument."""
+    task = asyncio.create_task(caught(executor, call_of(function, *map(str, args))))
+    await until(Path(args[0]).exists)
+    return task, args[0]
+
+
+async def test_it_keeps_the_laws_of_executors():
+    await conformance.executor(lambda: in_processes(2), size=2)
+
+
+async def test_a_child_is_used_again(executor):
+    assert len({await executor.run(call_of(jobs.pid)) for _ in range(5)}) == 1
+
+
+@pytest.mark.parametrize("n", [0, True, 1.5, None])
+def test_a_size_that_is_none_is_refused(n):
+    with pytest.raises(InvalidOption, match=r"in_processes: n|in_processes takes"):
+        in_processes(n)
+
+
+async def test_each_way_to_die_is_told_and_charges_that_job_alone(executor, tmp_path):
+    release = tmp_path / "release"
+    other, _ = await start(executor, jobs.wait_for, tmp_path / "mark", release)
+    ways = {
+        (jobs.exit_now, 1): "exited with code 1",
+        (jobs.exit_now, 0): "exited with code 0",
+        (jobs.crash,): "was killed by SIGSEGV",
+        (jobs.signal_self, int(signal.SIGKILL)): "was killed by SIGKILL",
+        (jobs.write_garbage,): "its answer was none",
+        (jobs.close_the_pipe,): "before it answered",
+    }
+    for (function, *args), text in ways.items():
+        error = await caught(executor, call_of(function, *args))
+        assert isinstance(error, ChildDied), f"{function.__name__}: {error!r}"
+        assert text in str(error), f"{function.__name__}: {error}"
+        assert describe(error).type == "rxjobs.ChildDied"
+    assert not other.done()
+    release.touch()
+    assert await other is None
+
+
+async def test_a_child_that_is_killed_while_it_waits_charges_nobody(executor):
+    before = await executor.run(call_of(jobs.pid))
+    os.kill(before, signal.SIGKILL)
+    # the kernel has closed its pipe once it is a zombie
+    await until(lambda: is_gone(before))
+    assert await executor.run(call_of(jobs.pid)) != before
+
+
+async def test_a_cancelled_job_is_killed_at_once_and_the_others_are_not(executor, tmp_path):
+    release = tmp_path / "release"
+    other, _ = await start(executor, jobs.wait_for, tmp_path / "other", release)
+    task, mark = await start(executor, jobs.wait_for, tmp_path / "mark", "/nowhere")
+    await until(lambda: mark.read_text() != "")
+    pid = int(mark.read_text())
+    task.cancel()
+    assert isinstance(await task, asyncio.CancelledError)
+    await until(lambda: is_gone(pid), seconds=1)
+    assert await executor.run(call_of(conformance_jobs.add, 1)) == 1
+    release.touch()
+    assert await other is None
+
+
+async def test_a_stopped_child_is_killed_when_its_job_is_cancelled(executor, tmp_path):
+    task, _ = await start(executor, jobs.stop_self, tmp_path / "mark")
+    task.cancel()
+    assert isinstance(await task, asyncio.CancelledError)
+    assert await executor.run(call_of(conformance_jobs.add, 1)) == 1
+
+
+async def test_a_child_that_stopped_reading_blocks_neither_the_loop_nor_a_cancel(executor):
+    os.kill(await executor.run(call_of(jobs.pid)), signal.SIGSTOP)
+    call = call_of(jobs.length, "x" * 900_000)
+    task = asyncio.create_task(caught(executor, call))
+    began = time.monotonic()
+    await asyncio.wait({task}, timeout=0.05)
+    task.cancel()
+    assert isinstance(await task, asyncio.CancelledError)
+    assert time.monotonic() - began < 1
+    assert await executor.run(call) == 900_000
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_never_starts(tmp_path):
+    executor = in_processes(1)
+    first, mark = await start(executor, jobs.wait_for, tmp_path / "mark", tmp_path / "release")
+    second = asyncio.create_task(caught(executor, call_of(conformance_jobs.begin_and_sleep, str(tmp_path / "second"), 0)))
+    await asyncio.sleep(0)
+    second.cancel()
+    assert isinstance(await second, asyncio.CancelledError)
+    (tmp_path / "release").touch()
+    assert await first is None
+    assert await executor.run(call_of(conformance_jobs.add, 1)) == 1
+    assert not (tmp_path / "second").exists()
+    await executor.close()
+
+
+async def test_a_call_that_is_cancelled_while_its_child_starts_leaves_none_behind(executor):
+    task = asyncio.create_task(caught(executor, call_of(conformance_jobs.add, 1)))
+    await until(lambda: children() != [])
+    task.cancel()
+    assert isinstance(await task, asyncio.CancelledError)
+    await until(lambda: children() == [])
+
+
+async def test_a_hundred_crashes_in_a_row_leave_it_usable_and_leak_nothing():
+    executor, handles = in_processes(4), []
+    for _ in range(2):
+        errors = await asyncio.gather(*(caught(executor, call_of(jobs.exit_now, 1)) for _ in range(50)))
+        assert {type(error) for error in errors} == {ChildDied}
+        await until(lambda: children() == [])
+        handles.append(psutil.Process().num_fds())
+    assert handles[0] == handles[1]
+    assert await executor.run(call_of(conformance_jobs.add, 1)) == 1
+    await executor.close()
+    assert children() == []
+
+
+async def test_a_fork_that_holds_the_pipe_open_does_not_hide_that_the_child_is_gone(executor):
+    error = await caught(executor, call_of(jobs.leave_a_process_behind, 8))
+    assert isinstance(error, ChildDied)
+    assert "exited with code 3" in str(error)
+
+
+async def test_a_job_that_forks_and_returns_twice_answers_once(executor):
+    ran = {await executor.run(call_of(jobs.fork_and_return)) for _ in range(3)}
+    assert len(ran) == 1
+    assert ran == {await executor.run(call_of(jobs.pid))}
+
+
+async def test_a_child_inherits_the_pipe_and_no_other_socket(executor):
+    with pytest.MonkeyPatch.context():
+        reader, writer = os.pipe()
+        os.set_inheritable(reader, True)
+        assert len(await executor.run(call_of(jobs.sockets))) == 1
+        os.close(reader)
+        os.close(writer)
+
+
+async def test_a_program_that_a_job_starts_can_be_interrupted(executor):
+    assert await executor.run(call_of(jobs.handles_of_a_program)) == "True True"
+
+
+async def test_what_a_job_prints_is_there_when_it_has_ended(executor, capfd):
+    await executor.run(call_of(jobs.say, "hello"))
+    assert capfd.readouterr().out == "hello\n"
+
+
+async def test_a_failure_keeps_its_name_message_and_traceback(executor):
+    error = await caught(executor, call_of(conformance_jobs.fail, "ValueError"))
+    assert isinstance(error, RemoteFailure)
+    assert error.failure.type == "ValueError"
+    assert error.failure.message == "wrong"
+    assert "in fail" in error.failure.traceback
+
+
+async def test_a_result_without_a_json_form_is_no_failure(executor):
+    for function in (jobs.unstorable, jobs.complete_with_unstorable):
+        result = await executor.run(call_of(function))
+        assert isinstance(result, UnstorableResult)
+        assert "the result" in result.reason
+    assert await executor.run(call_of(jobs.a_thousand_bits)) == 2**1000
+
+
+async def test_the_trace_goes_along_where_it_was_made():
+    executor = in_processes(1, carrier=lambda: {"trace": jobs.trace.get()}, attach=jobs.attach)
+    for name in ("one", "two"):
+        jobs.trace.set(name)
+        assert await executor.run(call_of(jobs.plain_trace)) == name
+        assert await executor.run(call_of(jobs.current_trace)) == name
+    await executor.close()
+
+
+async def test_a_function_that_no_process_can_find_is_refused_here(executor):
+    def nested():
+        pass
+
+    for function in (lambda: None, nested, jobs.hidden):
+        with pytest.raises(InvalidOption, match="top level of a module"):
+            await executor.run(call_of(function))
+    assert children() == []
+
+
+async def test_a_job_type_stands_for_its_function(executor):
+    call = call_of(conformance_jobs.add, 1)
+    payload = jobs.double.new(21).payload
+    job = type(call.job)(id=1, type="double", payload=payload, args={"number": 21}, definition=jobs.double)
+    assert await executor.run(Call(jobs.double.function, job)) == 42
+
+
+async def test_close_kills_what_does_not_end_within_a_second(tmp_path):
+    executor = in_processes(2)
+    task, _ = await start(executor, jobs.stop_self, tmp_path / "mark")
+    os.kill(await executor.run(call_of(jobs.pid)), signal.SIGSTOP)
+    began = time.monotonic()
+    await executor.close()
+    assert time.monotonic() - began < 2
+    assert isinstance(await task, ChildDied)
+    assert children() == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="needs POSIX")
+def test_a_signal_to_the_group_reaches_neither_a_new_child_nor_a_busy_one(program, tmp_path):
+    mark, release = tmp_path / "mark", tmp_path / "release"
+    process = program(
+        f"""
+import asyncio, signal
+from rxjobs.executors.child import Child
+from rxjobs.executors.in_processes import in_processes
+from rxjobs.executors.remote import read_answer, write_request
+from rxjobs.testing.conformance_executor import call_of
+from rxjobs.testing.conformance_jobs import add
+from tests.executors.jobs import wait_for
+
+async def main():
+    executor = in_processes(1)
+    print(await executor.run(call_of(wait_for, {str(mark)!r}, {str(release)!r})) > 0, flush=True)
+    await executor.close()
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    child = Child()
+    print("new", flush=True)
+    print(read_answer(child.ask(write_request(call_of(add, 1, 2), {{}}, None))).value, flush=True)
+    child.end()
+    asyncio.run(main())
+"""
+    )
+    assert process.stdout.readline() == "new\n", process.stderr.read()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.killpg(process.pid, number)
+    assert process.stdout.readline() == "3\n", process.stderr.read()
+    deadline = time.monotonic() + 10
+    while not mark.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.killpg(process.pid, number)
+    release.touch()
+    assert process.stdout.readline() == "True\n", process.stderr.read()
+    assert process.wait(10) == 0
+    assert process.stderr.read() == ""
+
+
+def test_children_of_a_parent_that_was_killed_end_busy_or_not(program, tmp_path):
+    process = program(
+        f"""
+import asyncio
+from rxjobs.executors.in_processes import in_processes
+from rxjobs.testing.conformance_executor import call_of, until
+from tests.executors.jobs import pid, wait_for
+from pathlib import Path
+
+async def main():
+    executor, mark = in_processes(2), Path({str(tmp_path / "mark")!r})
+    busy = asyncio.create_task(executor.run(call_of(wait_for, str(mark), "/nowhere")))
+    await until(lambda: mark.exists() and mark.read_text())
+    print(mark.read_text(), await executor.run(call_of(pid)), flush=True)
+    await busy
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+    )
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    assert len(set(pids)) == 2, process.stderr.read()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 5
+    while not all(map(is_gone, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert all(map(is_gone, pids))
+
+
+def test_a_program_that_never_closed_it_exits_without_a_word(program):
+    process = program(
+        """
+import asyncio
+from rxjobs.executors.in_processes import in_processes
+from rxjobs.testing.conformance_executor import call_of
+
+executor = in_processes(1)
+
+def answer() -> int:
+    return 42
+
+async def main():
+    print(await executor.run(call_of(answer)), flush=True)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+    )
+    assert process.stdout.readline() == "42\n", process.stderr.read()
+    assert process.wait(10) == 0
+    assert process.stderr.read() == ""
