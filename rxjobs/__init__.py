@@ -25,6 +25,7 @@ from rxjobs.job import Job, State, current_job
 from rxjobs.operators.ack import ack
 from rxjobs.operators.buffer import buffer
 from rxjobs.operators.complete import complete
+from rxjobs.operators.enqueue import enqueue
 from rxjobs.operators.enrich import enrich, map
 from rxjobs.operators.execute import execute
 from rxjobs.operators.execute_batch import execute_batch
@@ -69,6 +70,7 @@ __all__ = [
     "buffer",
     "complete",
     "current_job",
+    "enqueue",
     "enrich",
     "execute",
     "execute_batch",

@@ -70,7 +70,8 @@ class App:
         self._client: Client | None = None
         self._opened_in: asyncio.AbstractEventLoop | None = None
         self._openings = 0
-        self._stack: AsyncExitStack | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._stack = AsyncExitStack()
 
     # what a user declares
 
@@ -175,19 +176,24 @@ class App:
         loop = asyncio.get_running_loop()
         if self._openings and self._opened_in is not loop:
             raise NotOpen("this app is open in another event loop; give each loop an App of its own, or close it there first")
-        self._openings += 1
-        if self._openings == 1:
+        if not self._openings:
             self._opened_in = loop
-            async with AsyncExitStack() as stack:
-                await self._open(stack)
-                self._stack = stack.pop_all()
+            self._opening = loop.create_task(self._open())
+        self._openings += 1
+        assert self._opening is not None  # noqa: S101 - it is there while the app is open
+        try:
+            await asyncio.shield(self._opening)
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         self._openings -= 1
-        if not self._openings and self._stack is not None:
-            stack, self._stack = self._stack, None
+        if not self._openings:
+            stack, self._stack = self._stack, AsyncExitStack()
             await stack.aclose()
+            self._dsn = self._store = self._client = self._opened_in = self._opening = None
 
     # running
 
@@ -285,8 +291,8 @@ class App:
         stack.push_async_callback(asyncio.to_thread, server.stop)
         return server.dsn
 
-    async def _open(self, stack: AsyncExitStack) -> None:
-        stack.callback(self._forget)
+    async def _open(self) -> None:
+        stack = self._stack
         self._dsn = await self._find_dsn(stack)
         database = Database(self._dsn)
         await database.open()
@@ -301,9 +307,6 @@ class App:
             await connection.close()
         self._store = Store(database, schema, notify=self.settings.notify)
         self._client = Client(self._store, self.events)
-
-    def _forget(self) -> None:
-        self._dsn = self._store = self._client = self._opened_in = None
 
     def _client_here(self) -> Client:
         if self._client is None:

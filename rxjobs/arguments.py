@@ -33,12 +33,12 @@ from rxjobs.payload import (
     spell_step,
 )
 
+_signature: Callable[..., inspect.Signature] = inspect.signature
 if sys.version_info >= (3, 14):
     import annotationlib
 
+    # a name that only type checkers know must not stop the other parameters from being read
     _signature = partial(inspect.signature, annotation_format=annotationlib.Format.FORWARDREF)
-else:
-    _signature = inspect.signature
 
 __all__ = ["Arguments", "dump_untyped", "load_untyped"]
 

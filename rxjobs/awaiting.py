@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from reactivex import Observable, abc
-from reactivex.disposable import Disposable
+from reactivex.disposable import CompositeDisposable, Disposable
 from reactivex.scheduler.eventloop import AsyncIOScheduler, AsyncIOThreadSafeScheduler
 
 from rxjobs.errors import NotOpen
@@ -58,7 +58,8 @@ class LoopScheduler(AsyncIOThreadSafeScheduler):
         failed: Callable[[BaseException], object] | None = None,
     ) -> asyncio.Task[None]:
         """Run a coroutine here, and hand on its result or what it raised. Cancelled, it hands on nothing."""
-        return spawn(self.loop, _hand_on(work, then, failed))
+        # never eager: what follows a result may start the next, and a source that need not wait would recurse without end
+        return keep(self.loop.create_task(_hand_on(work, then, failed)))
 
 
 def scheduler_here(scheduler: abc.SchedulerBase | None = None) -> LoopScheduler:
@@ -83,21 +84,22 @@ if sys.version_info >= (3, 12):
     def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task at once: one that never waits is done before this returns."""
         task = asyncio.Task(work, loop=loop, eager_start=True)
-        if not task.done():
-            _alive.add(task)
-            task.add_done_callback(_alive.discard)
-        return task
+        return task if task.done() else keep(task)
 else:
 
     def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task."""
-        task = loop.create_task(work)
-        _alive.add(task)
-        task.add_done_callback(_alive.discard)
-        return task
+        return keep(loop.create_task(work))
 
 
-_alive: set[asyncio.Task[Any]] = set()  # asyncio itself holds tasks weakly
+def keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
+    """Hold a task until it is done: asyncio itself holds tasks weakly."""
+    _alive.add(task)
+    task.add_done_callback(_alive.discard)
+    return task
+
+
+_alive: set[asyncio.Task[Any]] = set()
 
 
 class Awaited(Generic[A, B]):
@@ -184,6 +186,54 @@ class Awaited(Generic[A, B]):
     def _complete_if_idle(self) -> None:
         if self._ended and not self._running and not self._waiting and not self._detached:
             self._observer.on_completed()
+
+
+def conflate_map(work: Callable[[list[A]], Coroutine[Any, Any, list[B]]]) -> Callable[[Observable[A]], Observable[B]]:
+    """Run a coroutine for lists of items, one at a time: what comes meanwhile goes into the next. Emits what is in the results."""
+
+    def operator(source: Observable[A]) -> Observable[B]:
+        def subscribe(observer: abc.ObserverBase[B], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
+            here = scheduler_here(scheduler)
+            gathered: list[A] = []
+            working: list[asyncio.Task[None]] = []
+            ended = False
+
+            def add(item: A) -> None:
+                gathered.append(item)
+                if not working:
+                    # a tick later, so that what comes in one burst goes into one list
+                    working.append(here.loop.create_task(work_off()))
+
+            async def work_off() -> None:
+                try:
+                    while gathered:
+                        batch = gathered.copy()
+                        gathered.clear()
+                        for result in await work(batch):
+                            observer.on_next(result)
+                except Exception as error:
+                    observer.on_error(error)
+                working.clear()
+                if ended:
+                    observer.on_completed()
+
+            def end() -> None:
+                nonlocal ended
+                ended = True
+                if not working:
+                    observer.on_completed()
+
+            upstream = source.subscribe(
+                lambda item: here.here(lambda: add(item)),
+                lambda error: here.here(lambda: observer.on_error(error)),
+                lambda: here.here(end),
+                scheduler=here,
+            )
+            return CompositeDisposable(upstream, Disposable(lambda: here.here(lambda: [task.cancel() for task in working])))
+
+        return Observable(subscribe)
+
+    return operator
 
 
 def every(seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, T]]) -> Observable[T]:

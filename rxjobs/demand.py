@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from asyncio import Task
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
@@ -25,6 +26,8 @@ log = logging.getLogger("rxjobs.demand")
 
 DROPPED_DELAY = 5.0
 """Seconds until a job that a pipeline dropped may run again: long enough that a pipeline which drops them all does not spin."""
+LAST_ANSWER = 2.0
+"""Seconds that a source gets to answer once its pipeline is to stop; what it claims by then is given back."""
 WRITE_DELAYS = (0.1, 30.0)
 """Seconds between tries to write outcomes down: the first, and the longest."""
 
@@ -91,7 +94,7 @@ class Ledger:
         self.source = source
         self.demand = demand
         self.on_room: Callable[[], object] | None = None
-        self.is_fetching = False
+        self._fetching: Task[None] | None = None
         self._scheduler = scheduler
         self._emit = emit
         self.held_ids: set[int] = set()
@@ -100,6 +103,34 @@ class Ledger:
         self._gathered: list[tuple[Finished, Acked | None]] = []
         self._writing = False
         self._failures = 0
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether the source was asked and has not answered."""
+        return self._fetching is not None
+
+    def fetch(self, n: int, then: Callable[[list[Job]], object], failed: Callable[[BaseException], object]) -> None:
+        """Ask the source, once at a time."""
+
+        def answered(jobs: list[Job]) -> None:
+            self._fetching = None
+            then(jobs)
+
+        def refused(error: BaseException) -> None:
+            self._fetching = None
+            failed(error)
+
+        self._fetching = self._scheduler.start(self.source.fetch(n), answered, refused)
+
+    def give_up_fetch(self) -> None:
+        """Do not wait for an answer any longer than a moment: the database may be away."""
+        if self._fetching is not None:
+            self._scheduler.later(LAST_ANSWER, self._cancel_fetch)
+
+    def _cancel_fetch(self) -> None:
+        if self._fetching is not None:
+            self._fetching.cancel()
+            self._fetching = None
 
     def hold(self, job: Job, fetched: int) -> Job:
         """Take a place for a fetched job; the job that is returned carries it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reactivex import Observable
-from reactivex.disposable import SerialDisposable
+from reactivex.disposable import SerialDisposable, SingleAssignmentDisposable
 
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.demand import let_go, settle
@@ -82,9 +82,12 @@ class Supervised:
 
     def _subscribe(self) -> None:
         self._is_waiting = False
+        # the slot is there first: the stream may break, and be subscribed again, inside `subscribe`
+        slot = SingleAssignmentDisposable()
+        self._subscription.disposable = slot
         with within(self.scope):
             try:
-                self._subscription.disposable = self.pipeline.stream.subscribe(
+                slot.disposable = self.pipeline.stream.subscribe(
                     _reach_end, self._break, self._end, scheduler=self.scope.scheduler
                 )
             except Exception as error:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from reactivex import abc
+from reactivex.disposable import Disposable
 
 from rxjobs.awaiting import LoopScheduler, scheduler_here
 from rxjobs.call import Executor
@@ -34,12 +35,13 @@ class Scope:
             self._ledgers[key] = Ledger(source, demand(), self.scheduler, self.emit)
         return self._ledgers[key]
 
-    def on_stop(self, stop: Callable[[], object]) -> None:
-        """Have something told to end by itself when the pipeline is to stop."""
+    def on_stop(self, stop: Callable[[], object]) -> abc.DisposableBase:
+        """Have something told to end by itself when the pipeline is to stop, unless disposed before."""
         if self.stopping:
             stop()
         else:
             self._stops.append(stop)
+        return Disposable(lambda: self._stops.remove(stop) if stop in self._stops else None)
 
     def stop(self) -> None:
         """End the sources: the pipeline completes after its last ack."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import inspect
 import json
 import math
 import string
+import subprocess
 import sys
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +29,6 @@ from hypothesis import strategies as st
 
 from rxjobs.arguments import Arguments, dump_untyped, load_untyped
 from rxjobs.errors import BadPayload, InvalidArguments, InvalidOption
-
-try:
-    import pydantic
-except ImportError:
-    pydantic = None  # type: ignore[assignment]  # the tests of models are skipped without it
 
 if TYPE_CHECKING:
     from collections.abc import Sized as OnlyForTypeCheckers
@@ -312,7 +309,7 @@ REFUSED = [
     (Path | None, 5, "send: argument x: expected Path | None, got int (5)"),
     (IPv4Address, "10.0.0.256", "send: argument x: expected IPv4Address, got str ('10.0.0.256')"),
     (Colour, "green", "send: argument x: expected Colour, got str ('green')"),
-    (Literal["v1.2"] | None, "b", "send: argument x: expected Optional[Literal['v1.2']], got str ('b')"),
+    (Literal["v1.2"], "b", "send: argument x: expected Literal['v1.2'], got str ('b')"),
     (Annotated[int, msgspec.Meta(gt=0)], 0, "send: argument x: expected int >= 1, got int (0)"),
     (tuple[int, int], (1,), "send: argument x: expected array of length 2, got tuple ((1,))"),
     (Person, {}, "send: argument x: object missing required field name, got dict ({})"),
@@ -422,7 +419,7 @@ REFUSED = [
     (Any, {10**5000: 1}, "send: argument x"),
     (Any, nested(100), "send: argument x: expected at most 100 levels, got 101"),
     (list[Any], nested(3000), "send: argument x: expected at most 100 levels, got"),
-    (Any, nested(100_000), "send: argument x: expected at most 100 levels, got more"),
+    (Any, nested(100_000), "send: argument x: expected at most 100 levels, got"),
     (Any, {"a": [nested(150)], "b": "["}, "send: argument x: expected at most 100 levels, got 153"),
 ]
 
@@ -534,8 +531,6 @@ def test_only_what_the_caller_gave_is_stored_and_the_function_gets_it_as_it_was_
 
 
 def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    import inspect
-
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.arguments
@@ -715,7 +710,7 @@ def test_untyped_values_are_held_to_the_same_rules():
         (["\ud800"], "the result of send[0]: expected text that UTF-8 can hold"),
         ({10**5000: 1}, "the result of send"),
         (nested(101), "the result of send: expected at most 100 levels, got 101"),
-        (nested(100_000), "levels, got more"),
+        (nested(100_000), "expected at most 100 levels, got"),
         ("a" * 100, "the result of send: expected at most 100 bytes as JSON, got 102"),
         (Stranger(), "the result of send: expected a value with a JSON form"),
     ]:
@@ -778,8 +773,6 @@ def test_a_pydantic_model_that_does_not_fit_is_refused_with_its_path():
 
 
 def test_pydantic_is_never_imported_for_its_own_sake():
-    import subprocess
-
     code = "import sys, rxjobs.arguments; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

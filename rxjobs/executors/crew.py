@@ -9,9 +9,14 @@ from enum import Enum, auto
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from rxjobs.errors import InvalidOption
+
 log = logging.getLogger("rxjobs")
 
 T = TypeVar("T")
+
+MOST = 10_000
+"""More threads or processes than any machine has use for."""
 
 
 class Stage(Enum):
@@ -138,6 +143,12 @@ class Crew:
         # an exception in it holds this frame: a cycle would keep the job alive until the next garbage collection
         del value
         return not is_surplus
+
+
+def check_count(owner: str, name: str, value: Any, least: int = 1) -> None:
+    """Refuse what is no number of threads or processes."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+        raise InvalidOption(f"{owner}: {name} is a whole number from {least} to {MOST}, not {value!r:.200}")
 
 
 def _guarded(function: Callable[..., Any], *args: Any) -> Any:

@@ -8,11 +8,10 @@ import time
 from typing import Any
 
 from rxjobs.call import Call
-from rxjobs.definition import check_number
 from rxjobs.errors import RxJobsError
 from rxjobs.executors import remote
 from rxjobs.executors.child import Child
-from rxjobs.executors.crew import Crew
+from rxjobs.executors.crew import Crew, check_count
 from rxjobs.executors.ran import Ran, Reply
 from rxjobs.executors.scheduling import NoScheduler
 
@@ -41,7 +40,7 @@ class InProcesses(NoScheduler):
     name = "process"
 
     def __init__(self, size: int, carrier: remote.Carrier, attach: remote.Attach | None) -> None:
-        check_number("in_processes", "n", size, 1, 1_000)
+        check_count("in_processes", "n", size)
         super().__init__()
         self.size = size
         self.carrier = carrier
@@ -161,7 +160,7 @@ class Conversation:
         except Exception as error:  # a job that wrote into the pipe
             child.kill()
             self._bury(child)
-            ran = Ran(error=ChildDied(f"the process that ran the job was ended: its answer was none ({error:.200})"))
+            ran = Ran(error=ChildDied(f"the process that ran the job was ended: its answer was none ({error!s:.200})"))
         else:
             with self._lock:
                 self._child = None

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 from rxjobs.call import Call
-from rxjobs.definition import check_number
-from rxjobs.executors.crew import Crew
+from rxjobs.executors.crew import Crew, check_count
 from rxjobs.executors.ran import Reply
 from rxjobs.executors.scheduling import ClosureScheduler
 from rxjobs.executors.threaded import ThreadedCall
@@ -32,8 +31,8 @@ class InThreads(ClosureScheduler):
     name = "thread"
 
     def __init__(self, size: int, spare: int) -> None:
-        check_number("in_threads", "n", size, 1, 10_000)
-        check_number("in_threads", "spare", spare, 0, 10_000)
+        check_count("in_threads", "n", size)
+        check_count("in_threads", "spare", spare, least=0)
         super().__init__()
         self.size = size
         self.spare = spare

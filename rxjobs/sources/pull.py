@@ -51,9 +51,9 @@ class _Pulling:
             lambda _: here(self._wake), lambda error: here(lambda: self._fail(error)), lambda: here(self._no_more_wakes),
             scheduler=self._scope.scheduler,
         )  # fmt: skip
-        self._scope.on_stop(self._stop)
+        stop = self._scope.on_stop(self._stop)
         self._ask()
-        return CompositeDisposable(wakes, Disposable(self._dispose))
+        return CompositeDisposable(wakes, stop, Disposable(self._dispose))
 
     def _wake(self) -> None:
         self._may_have_more = True
@@ -72,13 +72,9 @@ class _Pulling:
         if self._ended or self._ledger.is_fetching or not self._may_have_more or not free:
             return
         self._may_have_more = False
-        self._ledger.is_fetching = True
-        self._scope.scheduler.start(
-            self._ledger.source.fetch(free), lambda jobs: self._fetched(jobs, free), self._failed_to_fetch
-        )
+        self._ledger.fetch(free, lambda jobs: self._fetched(jobs, free), self._failed_to_fetch)
 
     def _fetched(self, jobs: list[Job], asked: int) -> None:
-        self._ledger.is_fetching = False
         if self._ended:
             self._ledger.give_back(jobs, "its pipeline was stopped")
             self._ledger.tell_room()
@@ -104,7 +100,6 @@ class _Pulling:
             self._fail(error)
 
     def _failed_to_fetch(self, error: BaseException) -> None:
-        self._ledger.is_fetching = False
         self._ledger.tell_room()
         self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
@@ -125,6 +120,7 @@ class _Pulling:
     def _stop(self) -> None:
         if not self._ended:
             self._ended = True
+            self._ledger.give_up_fetch()
             self._observer.on_completed()
 
     def _dispose(self) -> None:

@@ -94,13 +94,16 @@ class EmbeddedServer:
         """Find the socket's folder of a server that runs on our data, once it has recovered from a crash."""
         until = time.monotonic() + START_SECONDS
         while (socket_folder := self._read_socket_folder()) and time.monotonic() < until:
-            match self._installation.run("pg_isready", "-h", socket_folder, "-p", "5432").returncode:
+            answer = self._installation.run("pg_isready", "-h", socket_folder, "-p", "5432")
+            match answer.returncode:
                 case 0:
                     return socket_folder
                 case 1:
                     time.sleep(0.05)
-                case _:
+                case 2:
                     return None
+                case _:
+                    raise NoDatabase(f"pg_isready cannot ask the server in {self._folder}: {answer.stderr.strip()}")
         return None
 
     def _start(self) -> Path:

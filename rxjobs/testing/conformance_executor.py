@@ -28,133 +28,109 @@ _ids = itertools.count(1)
 
 async def executor(make: Make, *, size: int | None = None) -> None:
     """Hold an executor to all laws; `size` is how many calls it runs at once, where it has a limit."""
-    await returns_what_the_function_returned(make)
-    await raises_what_the_function_raised(make)
-    await carries_outcomes(make)
-    await never_takes_code_that_has_not_run_for_done(make)
-    await knows_its_current_job(make)
-    await ends_a_cancelled_call_at_once(make)
-    await works_after_close(make)
-    if size is not None:
-        await runs_no_more_than_its_size(make, size)
+    place = make()
+    try:
+        await returns_what_the_function_returned(place)
+        await raises_what_the_function_raised(place)
+        await carries_outcomes(place)
+        await never_takes_code_that_has_not_run_for_done(place)
+        await knows_its_current_job(place)
+        await ends_a_cancelled_call_at_once(place)
+        if size is not None:
+            await runs_no_more_than_its_size(place, size)
+        await works_after_close(place)
+    finally:
+        await place.close()
 
 
-async def returns_what_the_function_returned(make: Make) -> None:
+async def returns_what_the_function_returned(place: Executor) -> None:
     """Plain and coroutine functions, typed arguments, and the functions of stages, which are given the job."""
-    place = make()
-    try:
-        for function in (jobs.add, jobs.add_soon, jobs.promise):
-            result = await run(place, call_of(function, 2, b=3))
-            assert result == 5, f"{function.__name__} returned {result!r}, not 5"
-        result = await run(place, call_of(jobs.next_day, date(2024, 2, 28)))
-        assert result == "2024-02-29", f"next_day returned {result!r}: the argument did not arrive as a date"
-        call = call_of(jobs.identify, payload_of=(jobs.add, 1, 2), assigns={"name": "Ada"})
-        result = await run(place, call)
-        expected = [call.job.id, {"a": 1, "b": 2}, {"name": "Ada"}, call.job.id]
-        assert result == expected, f"identify returned {result!r}, not {expected!r}"
-    finally:
-        await place.close()
+    for function in (jobs.add, jobs.add_soon, jobs.promise):
+        result = await run(place, call_of(function, 2, b=3))
+        assert result == 5, f"{function.__name__} returned {result!r}, not 5"
+    result = await run(place, call_of(jobs.next_day, date(2024, 2, 28)))
+    assert result == "2024-02-29", f"next_day returned {result!r}: the argument did not arrive as a date"
+    call = call_of(jobs.identify, payload_of=(jobs.add, 1, 2), assigns={"name": "Ada"})
+    result = await run(place, call)
+    expected = [call.job.id, {"a": 1, "b": 2}, {"name": "Ada"}, call.job.id]
+    assert result == expected, f"identify returned {result!r}, not {expected!r}"
 
 
-async def raises_what_the_function_raised(make: Make) -> None:
+async def raises_what_the_function_raised(place: Executor) -> None:
     """Whatever it was, it is that job's failure and nobody else's."""
-    place = make()
-    try:
-        for name in jobs.FAILURES:
-            for function in (jobs.fail, jobs.fail_soon):
-                error = await caught(place, call_of(function, name))
-                assert error is not None, f"{function.__name__} did not raise {name}"
-                kind = describe(error).type
-                assert kind == name, f"{function.__name__} raised {kind}, not {name}"
-        error = await caught(place, call_of(jobs.stop_iteration))
-        # PEP 479: no coroutine can raise it
-        kind = "nothing" if error is None else describe(error).type
-        assert kind in ("StopIteration", "RuntimeError"), f"a StopIteration arrived as {kind}"
-        assert await run(place, call_of(jobs.add, 1)) == 1, "after failures, nothing runs"
-    finally:
-        await place.close()
+    for name in jobs.FAILURES:
+        for function in (jobs.fail, jobs.fail_soon):
+            error = await caught(place, call_of(function, name))
+            assert error is not None, f"{function.__name__} did not raise {name}"
+            kind = describe(error).type
+            assert kind == name, f"{function.__name__} raised {kind}, not {name}"
+    error = await caught(place, call_of(jobs.stop_iteration))
+    # PEP 479: no coroutine can raise it
+    kind = "nothing" if error is None else describe(error).type
+    assert kind in ("StopIteration", "RuntimeError"), f"a StopIteration arrived as {kind}"
+    assert await run(place, call_of(jobs.add, 1)) == 1, "after failures, nothing runs"
 
 
-async def carries_outcomes(make: Make) -> None:
+async def carries_outcomes(place: Executor) -> None:
     """Returned or raised, an outcome arrives as it was."""
-    place = make()
-    try:
-        for name, outcome in jobs.OUTCOMES.items():
-            returned = await run(place, call_of(jobs.end_with, name))
-            assert returned == outcome, f"{outcome!r} was returned and arrived as {returned!r}"
-            error = await caught(place, call_of(jobs.raise_outcome, name))
-            assert isinstance(error, Outcome), f"{outcome!r} was raised and arrived as {error!r}"
-            assert error == outcome, f"{outcome!r} was raised and arrived as {error!r}"
-    finally:
-        await place.close()
+    for name, outcome in jobs.OUTCOMES.items():
+        returned = await run(place, call_of(jobs.end_with, name))
+        assert returned == outcome, f"{outcome!r} was returned and arrived as {returned!r}"
+        error = await caught(place, call_of(jobs.raise_outcome, name))
+        assert isinstance(error, Outcome), f"{outcome!r} was raised and arrived as {error!r}"
+        assert error == outcome, f"{outcome!r} was raised and arrived as {error!r}"
 
 
-async def never_takes_code_that_has_not_run_for_done(make: Make) -> None:
+async def never_takes_code_that_has_not_run_for_done(place: Executor) -> None:
     """A generator is an error that says what to do."""
-    place = make()
-    try:
-        for function in (jobs.count, jobs.count_soon):
-            error = await caught(place, call_of(function, 3))
-            assert error is not None, f"{function.__name__} returned a generator, and passed for done"
-            failure = describe(error)
-            assert failure.type == "TypeError", f"{function.__name__} failed with {failure.type}, not TypeError"
-            assert "generator" in failure.message, f"{failure.message!r} does not say what was wrong"
-    finally:
-        await place.close()
+    for function in (jobs.count, jobs.count_soon):
+        error = await caught(place, call_of(function, 3))
+        assert error is not None, f"{function.__name__} returned a generator, and passed for done"
+        failure = describe(error)
+        assert failure.type == "TypeError", f"{function.__name__} failed with {failure.type}, not TypeError"
+        assert "generator" in failure.message, f"{failure.message!r} does not say what was wrong"
 
 
-async def knows_its_current_job(make: Make) -> None:
+async def knows_its_current_job(place: Executor) -> None:
     """`current_job()` is right in each of fifty calls at once."""
-    place = make()
-    try:
-        calls = [call_of(jobs.who, 0.01) for _ in range(50)]
-        results = await asyncio.gather(*(run(place, call) for call in calls))
-        for call, result in zip(calls, results, strict=True):
-            assert result == [call.job.id] * 2, f"job {call.job.id} was told to be {result!r}"
-    finally:
-        await place.close()
+    calls = [call_of(jobs.who, 0.01) for _ in range(50)]
+    results = await asyncio.gather(*(run(place, call) for call in calls))
+    for call, result in zip(calls, results, strict=True):
+        assert result == [call.job.id] * 2, f"job {call.job.id} was told to be {result!r}"
 
 
-async def ends_a_cancelled_call_at_once(make: Make) -> None:
+async def ends_a_cancelled_call_at_once(place: Executor) -> None:
     """A running call that is cancelled returns within a second, and the next one runs."""
-    place = make()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            mark = Path(folder, "begun")
-            task = asyncio.create_task(caught(place, call_of(jobs.begin_and_sleep, str(mark), 3)))
-            await until(mark.exists)
-            began = time.monotonic()
-            task.cancel()
-            error = await task
-            seconds = time.monotonic() - began
-        assert isinstance(error, asyncio.CancelledError), f"a cancelled call raised {error!r}"
-        assert seconds < MOMENT, f"a cancelled call returned after {seconds:.1f} s"
-        assert await run(place, call_of(jobs.add, 1)) == 1, "after a cancelled call, nothing runs"
-    finally:
-        await place.close()
+    with tempfile.TemporaryDirectory() as folder:
+        mark = Path(folder, "begun")
+        task = asyncio.create_task(caught(place, call_of(jobs.begin_and_sleep, str(mark), 3)))
+        await until(mark.exists)
+        began = time.monotonic()
+        task.cancel()
+        error = await task
+        seconds = time.monotonic() - began
+    assert isinstance(error, asyncio.CancelledError), f"a cancelled call raised {error!r}"
+    assert seconds < MOMENT, f"a cancelled call returned after {seconds:.1f} s"
+    assert await run(place, call_of(jobs.add, 1)) == 1, "after a cancelled call, nothing runs"
 
 
-async def works_after_close(make: Make) -> None:
+async def works_after_close(place: Executor) -> None:
     """Closed, and closed again, it starts anew when it is used."""
-    place = make()
     await place.close()
-    for _ in range(2):
-        assert await run(place, call_of(jobs.add, 1)) == 1, "after close, nothing runs"
-        await place.close()
-        await place.close()
+    await place.close()
+    assert await run(place, call_of(jobs.add, 1)) == 1, "after close, nothing runs"
 
 
-async def runs_no_more_than_its_size(make: Make, size: int) -> None:
-    """Of many calls at once, at most `size` run, and that many do."""
-    place = make()
-    try:
-        spans = await asyncio.gather(*(run(place, call_of(jobs.span, 0.05)) for _ in range(4 * size)))
+async def runs_no_more_than_its_size(place: Executor, size: int) -> None:
+    """Of many calls at once, never more than `size` run, and after a while that many do."""
+    deadline = time.monotonic() + 10
+    most = 0
+    # a pool may take its time to start what it runs them in
+    while most < size:
+        assert time.monotonic() < deadline, f"no more than {most} calls ran at once, of {size}"
+        spans = await asyncio.gather(*(run(place, call_of(jobs.span, 0.03)) for _ in range(4 * size)))
         most = max(sum(began <= at < ended for began, ended in spans) for at, _ in spans)
         assert most <= size, f"{most} calls ran at once, which is more than {size}"
-        # children that have yet to start leave the first of them alone for a while
-        assert most > 1 or size == 1, "the calls ran one after the other"
-    finally:
-        await place.close()
 
 
 def call_of(

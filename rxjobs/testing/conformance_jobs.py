@@ -14,25 +14,25 @@ from rxjobs.job import Job, current_job
 from rxjobs.outcome import Cancel, Complete, Discard, Outcome, Release, Retry, Snooze
 
 
-class NoException(BaseException):  # noqa: N818 - its point is that it is none
+class NoException(BaseException):
     """What `except Exception` does not catch."""
 
 
-class TwoArguments(Exception):  # noqa: N818 - named for its point
+class TwoArguments(Exception):
     """An exception that cannot be made of its message, as unpickling would."""
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__(f"{first} and {second}")
 
 
-class Unprintable(Exception):  # noqa: N818 - named for its point
+class Unprintable(Exception):
     """An exception whose text raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
 
-class Unpicklable(Exception):  # noqa: N818 - named for its point
+class Unpicklable(Exception):
     """An exception that cannot be pickled."""
 
     def __reduce__(self) -> NoReturn:
@@ -134,11 +134,15 @@ def span(seconds: float) -> list[float]:
 
 async def begin_and_sleep(mark: str, seconds: float) -> None:
     """Tell that it runs by making a file, then do not end for a while."""
-    Path(mark).touch()
+    _begin(mark)
     await asyncio.sleep(seconds)
 
 
 def begin_and_block(mark: str, seconds: float) -> None:
     """The same, for a plain function."""
-    Path(mark).touch()
+    _begin(mark)
     threading.Event().wait(seconds)
+
+
+def _begin(mark: str) -> None:
+    Path(mark).touch()

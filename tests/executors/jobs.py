@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import socket
-import stat
 import struct
 import subprocess
 import sys
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from functools import wraps
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from rxjobs.definition import Definition, Options
@@ -60,19 +61,22 @@ def wait_for(mark: str, release: str) -> int:
     return os.getpid()
 
 
-def sockets() -> list[int]:
-    """This process's sockets: the pipe to its parent, and no other."""
-    return [fd for fd in range(256) if _is_socket(fd)]
+def ports() -> list[int]:
+    """The ports that this process has a socket for."""
+    found = []
+    for fd in range(256):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as opened:
+            if opened.family == socket.AF_INET:
+                found.append(opened.getsockname()[1])
+    return found
 
 
 def write_garbage() -> None:
-    [fd] = sockets()
-    os.write(fd, struct.pack("!i", 7) + b"garbage")
+    os.write(_pipe(), struct.pack("!i", 7) + b"garbage")
 
 
 def close_the_pipe() -> None:
-    [fd] = sockets()
-    socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)
+    socket.socket(fileno=os.dup(_pipe())).shutdown(socket.SHUT_RDWR)
     time.sleep(60)
 
 
@@ -168,8 +172,7 @@ hidden = unlike
 unlike = _decorated(lambda: None)
 
 
-def _is_socket(fd: int) -> bool:
-    try:
-        return stat.S_ISSOCK(os.fstat(fd).st_mode)
-    except OSError:
-        return False
+def _pipe() -> int:
+    """The end of the pipe that this process answers by."""
+    [fd] = {connection.fileno() for connection in gc.get_objects() if isinstance(connection, Connection)}
+    return fd

@@ -1,8 +1,7 @@
 import asyncio
-import logging
 import os
 import signal
-import sys
+import socket
 import time
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from rxjobs.call import Call
 from rxjobs.errors import InvalidOption
-from rxjobs.executors import child
 from rxjobs.executors.in_processes import ChildDied, in_processes
 from rxjobs.executors.remote import UnstorableResult
 from rxjobs.failure import RemoteFailure, describe
@@ -63,7 +61,7 @@ async def test_a_child_is_used_again(executor):
 
 @pytest.mark.parametrize("n", [0, True, 1.5, None])
 def test_a_size_that_is_none_is_refused(n):
-    with pytest.raises(InvalidOption, match=r"in_processes: n|in_processes takes"):
+    with pytest.raises(InvalidOption, match="in_processes: n is a whole number"):
         in_processes(n)
 
 
@@ -131,7 +129,7 @@ async def test_a_child_that_stopped_reading_blocks_neither_the_loop_nor_a_cancel
 
 async def test_a_call_that_is_cancelled_while_it_waits_never_starts(tmp_path):
     executor = in_processes(1)
-    first, mark = await start(executor, jobs.wait_for, tmp_path / "mark", tmp_path / "release")
+    first, _ = await start(executor, jobs.wait_for, tmp_path / "mark", tmp_path / "release")
     second = asyncio.create_task(caught(executor, call_of(conformance_jobs.begin_and_sleep, str(tmp_path / "second"), 0)))
     await asyncio.sleep(0)
     second.cancel()
@@ -151,10 +149,10 @@ async def test_a_call_that_is_cancelled_while_its_child_starts_leaves_none_behin
     await until(lambda: children() == [])
 
 
-async def test_a_hundred_crashes_in_a_row_leave_it_usable_and_leak_nothing():
+async def test_fifty_crashes_in_a_row_leave_it_usable_and_leak_nothing():
     executor, handles = in_processes(4), []
     for _ in range(2):
-        errors = await asyncio.gather(*(caught(executor, call_of(jobs.exit_now, 1)) for _ in range(50)))
+        errors = await asyncio.gather(*(caught(executor, call_of(jobs.exit_now, 1)) for _ in range(25)))
         assert {type(error) for error in errors} == {ChildDied}
         await until(lambda: children() == [])
         handles.append(psutil.Process().num_fds())
@@ -176,13 +174,10 @@ async def test_a_job_that_forks_and_returns_twice_answers_once(executor):
     assert ran == {await executor.run(call_of(jobs.pid))}
 
 
-async def test_a_child_inherits_the_pipe_and_no_other_socket(executor):
-    with pytest.MonkeyPatch.context():
-        reader, writer = os.pipe()
-        os.set_inheritable(reader, True)
-        assert len(await executor.run(call_of(jobs.sockets))) == 1
-        os.close(reader)
-        os.close(writer)
+async def test_a_child_inherits_no_socket_of_its_parent(executor):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.set_inheritable(True)
+        assert await executor.run(call_of(jobs.ports)) == []
 
 
 async def test_a_program_that_a_job_starts_can_be_interrupted(executor):

@@ -37,6 +37,11 @@ def block():
     block.released.set()
 
 
+def threads() -> int:
+    """How many threads there are that run jobs."""
+    return [thread.name for thread in threading.enumerate()].count("rxjobs-thread")
+
+
 async def abandon(executor, block):
     """Start a call that cannot be stopped, and cancel it."""
     block.running.clear()
@@ -52,7 +57,7 @@ async def test_it_keeps_the_laws_of_executors():
 
 @pytest.mark.parametrize("n", [0, -1, True, "4"])
 def test_a_size_that_is_none_is_refused(n):
-    with pytest.raises(InvalidOption, match="in_threads: n is a number"):
+    with pytest.raises(InvalidOption, match="in_threads: n is a whole number"):
         in_threads(n)
 
 
@@ -76,13 +81,13 @@ async def test_a_job_may_start_a_loop_of_its_own():
 
 
 async def test_threads_are_started_as_they_are_needed():
+    await until(lambda: threads() == 0)
     executor = in_threads(8)
-    before = threading.active_count()
     for _ in range(5):
         await executor.run(call_of(jobs.add, 1))
-    assert threading.active_count() == before + 1
+    assert threads() == 1
     await executor.close()
-    await until(lambda: threading.active_count() == before)
+    await until(lambda: threads() == 0)
 
 
 async def test_a_cancelled_call_that_runs_on_is_abandoned_replaced_and_told_once(block, caplog):
@@ -113,14 +118,14 @@ async def test_beyond_the_spare_threads_calls_wait_until_an_abandoned_one_ends(b
 
 
 async def test_an_abandoned_thread_that_ends_leaves_no_more_than_n(block):
-    before = threading.active_count()
     executor = in_threads(2)
     await abandon(executor, block)
     await abandon(executor, block)
     block.released.set()
     await until(lambda: executor.abandoned == 0)
-    await conformance.runs_no_more_than_its_size(lambda: executor, 2)
-    await until(lambda: threading.active_count() == before)
+    await conformance.runs_no_more_than_its_size(executor, 2)
+    await executor.close()
+    await until(lambda: threads() == 0)
 
 
 async def test_a_cancelled_coroutine_is_stopped_in_its_thread():

@@ -1,0 +1,37 @@
+"""Every example runs as it stands."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
+
+SAYS = {
+    "01_hello": ["Hello, Ada! This is attempt 1.", "is completed"],
+    "02_pipeline": ["Ada", "{'user_id': -1} Cancel", "{'user_id': 5} Complete"],
+    "03_transaction": ["order 2 was rolled back", "jobs that wait: [{'order': 1}]"],
+    "04_embedded_in_fastapi": ["'state': 'available'", "'state': 'completed', 'attempt': 1"],
+    "05_events_to_jobs": ["3 alarms enqueued", "alarm: 35.2 °C"],
+}
+
+
+def test_each_example_is_tried() -> None:
+    assert [path.stem for path in EXAMPLES] == list(SAYS)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_as_it_stands(path: Path, dsn: str) -> None:
+    environ = {**os.environ, "RXJOBS_DSN": dsn, "RXJOBS_MIGRATE": "true", "PYTHONWARNINGS": "error"}
+    ran = subprocess.run([sys.executable, str(path)], env=environ, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    for words in SAYS[path.stem]:
+        assert words in ran.stdout
+    assert ran.stderr == ""
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) < 80

@@ -1,0 +1,61 @@
+"""What the tests of the store stand on: rows put there by SQL, and a look at them afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from rxjobs.store.migrate import migrate
+
+SCHEMA = "rxjobs"
+
+
+async def migrated(dsn: str, schema: str = SCHEMA) -> asyncpg.Connection[Any]:
+    """A connection to a database whose schema is up to date."""
+    connection = await asyncpg.connect(dsn)
+    await migrate(connection, schema)
+    return connection
+
+
+async def a_row(connection: asyncpg.Connection[Any], **columns: Any) -> int:
+    """Put one job into live_jobs; a claimed one names its `node` and `attempt`. Gives its id."""
+    columns = {"type": "work", "queue": "default", **columns}
+    names = ", ".join(columns)
+    places = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
+    id_: int = await connection.fetchval(
+        f"INSERT INTO rxjobs.live_jobs ({names}) VALUES ({places}) RETURNING id", *columns.values()
+    )
+    return id_
+
+
+async def a_claimed_row(connection: asyncpg.Connection[Any], node: UUID, attempt: int = 1, **columns: Any) -> int:
+    """Put one job there that a node executes."""
+    id_ = await a_row(connection, state="executing", node=node, attempt=attempt, **columns)
+    await connection.execute("UPDATE rxjobs.live_jobs SET attempted_at = now() WHERE id = $1", id_)
+    return id_
+
+
+async def a_node(connection: asyncpg.Connection[Any], *, seconds: float = 60.0, label: str = "") -> UUID:
+    """A node whose lease ends so many seconds from now; below 0, it has ended."""
+    node = uuid4()
+    await connection.execute(
+        "INSERT INTO rxjobs.nodes (id, label, pid, expires_at) VALUES ($1, $2, 1, now() + $3::float8 * interval '1 second')",
+        node, label, seconds,
+    )  # fmt: skip
+    return node
+
+
+async def the_row(connection: asyncpg.Connection[Any], id_: int) -> asyncpg.Record:
+    """What the view says of a job."""
+    row = await connection.fetchrow("SELECT * FROM rxjobs.jobs WHERE id = $1", id_)
+    assert row is not None, f"job {id_} is gone"
+    return row
+
+
+async def states(connection: asyncpg.Connection[Any], ids: Iterable[int]) -> list[str]:
+    """The states of jobs, in the order of the ids."""
+    found = dict(await connection.fetch("SELECT id, state FROM rxjobs.jobs WHERE id = ANY ($1::bigint[])", list(ids)))
+    return [found.get(id_, "gone") for id_ in ids]

@@ -1,0 +1,123 @@
+import asyncio
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import asyncpg
+
+from rxjobs.store.statements import statement
+from tests.store.ground import a_claimed_row, a_node, a_row, states, the_row
+
+EARLY = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+async def fetched(store, node, n=100, types=("work",), queue="default"):
+    return [row["id"] for row in await store.fetch_jobs(queue, n, types, node)]
+
+
+async def test_the_most_urgent_are_claimed_first(store, connection, node):
+    late = await a_row(connection, scheduled_at=EARLY + timedelta(hours=1))
+    urgent_late = await a_row(connection, priority=0, scheduled_at=EARLY + timedelta(hours=2))
+    low = await a_row(connection, priority=9, scheduled_at=EARLY)
+    twins = [await a_row(connection, scheduled_at=EARLY) for _ in range(3)]
+    claimed = []
+    while one := await fetched(store, node, 1):
+        claimed += one
+    assert claimed == [*twins, late, urgent_late, low]
+
+
+async def test_a_claim_counts_the_attempt_and_names_the_node(store, connection, node):
+    id_ = await a_row(connection, args='{"a": 1}', tags=["t"], meta='{"m": 1}')
+    (row,) = await store.fetch_jobs("default", 1, ["work"], node)
+    assert (row["id"], row["attempt"], row["args"], row["tags"], row["meta"]) == (id_, 1, '{"a": 1}', ["t"], '{"m": 1}')
+    after = await the_row(connection, id_)
+    assert (after["state"], after["attempt"], after["node"]) == ("executing", 1, node)
+    assert after["attempted_at"] == row["attempted_at"] is not None
+
+
+async def test_what_is_not_asked_for_is_left_alone(store, connection, node):
+    ids = [
+        await a_row(connection, type="unknown"),
+        await a_row(connection, queue="other"),
+        await a_row(connection, state="scheduled"),
+        await a_row(connection, state="retryable"),
+        await a_row(connection, state="held"),
+        await a_claimed_row(connection, node),
+    ]
+    before = [await the_row(connection, id_) for id_ in ids]
+    assert await fetched(store, node) == []
+    assert [await the_row(connection, id_) for id_ in ids] == before
+
+
+async def test_no_more_are_claimed_than_asked_for(store, connection, node):
+    ids = [await a_row(connection) for _ in range(5)]
+    assert len(await fetched(store, node, 3)) == 3
+    assert sorted(await states(connection, ids)) == ["available"] * 2 + ["executing"] * 3
+
+
+async def test_a_node_without_a_living_lease_claims_nothing(store, connection):
+    await a_row(connection)
+    assert await fetched(store, uuid4()) == []
+    assert await fetched(store, await a_node(connection, seconds=-0.1)) == []
+    assert len(await fetched(store, await a_node(connection))) == 1
+
+
+async def test_where_narrows_by_tags_and_by_contained_arguments(store, connection, node):
+    both = await a_row(connection, tags=["a", "b"], args='{"user": {"id": 7, "x": 1}, "n": [1, 2]}')
+    await a_row(connection, tags=["a"], args='{"user": {"id": 7}}')
+    await a_row(connection, tags=["a", "b"], args='{"user": {"id": 8}}')
+    await a_row(connection, args='{"user": {"id": 7}}')
+    claim = await store.fetch_jobs_where("default", 10, ["work"], node, ["a", "b"], '{"user": {"id": 7}, "n": [2]}')
+    assert [row["id"] for row in claim] == [both]
+    rest = await store.fetch_jobs_where("default", 10, ["work"], node, [], '{"user": {"id": 7}}')
+    assert len(rest) == 2
+
+
+async def test_arguments_that_no_jsonb_holds_do_not_stop_the_claims_of_others(store, connection, node):
+    """A row put there by SQL may hold what jsonb refuses: json keeps the text as it is."""
+    await a_row(connection, args='{"text": "\\u0000"}')
+    good = await a_row(connection, args='{"n": 1}')
+    rows = await store.fetch_jobs_where("default", 10, ["work"], node, [], '{"n": 1}')
+    assert [row["id"] for row in rows] == [good]
+
+
+async def test_a_row_that_another_transaction_has_locked_is_passed_over(store, connection, node, dsn):
+    locked, free = await a_row(connection), await a_row(connection)
+    other = await asyncpg.connect(dsn)
+    async with other.transaction():
+        await other.execute("SELECT FROM rxjobs.live_jobs WHERE id = $1 FOR UPDATE", locked)
+        assert await fetched(store, node) == [free]
+    await other.close()
+    assert await fetched(store, node) == [locked]
+
+
+async def test_no_two_claimers_ever_get_the_same_row(connection, dsn):
+    """500 rounds of 4 claimers at once, and 2 that give rows back meanwhile."""
+    rounds, claimers = 500, 4
+    await connection.execute("INSERT INTO rxjobs.live_jobs (type) SELECT 'work' FROM generate_series(1, 40)")
+    nodes = [await a_node(connection) for _ in range(claimers)]
+    connections = [await asyncpg.connect(dsn) for _ in range(claimers)]
+    claim, ack = statement("fetch_jobs", "rxjobs"), statement("ack_jobs", "rxjobs")
+    held: set[int] = set()
+    claims = 0
+
+    async def work(node, own):
+        nonlocal claims
+        for _ in range(rounds // claimers):
+            rows = await own.fetch(claim, "default", 7, ["work"], node)
+            ids = [row["id"] for row in rows]
+            assert held.isdisjoint(ids), "a row was claimed while another held it"
+            held.update(ids)
+            claims += len(ids)
+            await asyncio.sleep(0)
+            held.difference_update(ids)
+            n = len(ids)
+            written = await own.fetch(
+                ack, node, ids, [row["attempt"] for row in rows], ["available"] * n, [0.0] * n, [1] * n, [None] * n, None
+            )
+            assert len(written) == n
+
+    await asyncio.gather(*(work(node, own) for node, own in zip(nodes, connections, strict=True)))
+    for own in connections:
+        await own.close()
+    assert claims > rounds  # else they met nobody
+    assert await connection.fetchval("SELECT count(*) FROM rxjobs.live_jobs WHERE state = 'available' AND attempt = 0") == 40
