@@ -5,6 +5,7 @@ from rxjobs.definition import Breaker, Definition, Enqueued, NewJob
 from rxjobs.demand import Source
 from rxjobs.errors import (
     BadPayload,
+    ChildDied,
     DuplicateJobType,
     InvalidArguments,
     InvalidOption,
@@ -12,6 +13,7 @@ from rxjobs.errors import (
     NotMigrated,
     NotOpen,
     PipelineBroken,
+    PoolBroken,
     RxJobsError,
     SchemaTooNew,
     UnknownJobType,
@@ -40,6 +42,7 @@ __all__ = [
     "BadPayload",
     "Breaker",
     "Cancel",
+    "ChildDied",
     "Complete",
     "Definition",
     "Discard",
@@ -56,6 +59,7 @@ __all__ = [
     "NotOpen",
     "Outcome",
     "PipelineBroken",
+    "PoolBroken",
     "PostgresSource",
     "Release",
     "Retry",

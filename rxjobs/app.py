@@ -34,10 +34,12 @@ from rxjobs.runner import Pipeline, Running
 from rxjobs.serving import serve
 from rxjobs.sources.postgres import PostgresSource
 from rxjobs.sources.pull import pull
-from rxjobs.store import embedded
 from rxjobs.store import migrate as migrations
 from rxjobs.store.database import Database
 from rxjobs.store.store import Store
+from rxjobs.telemetry.metrics import Metrics
+from rxjobs.telemetry.providers import Telemetry
+from rxjobs.telemetry.tracing import Tracing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,10 +52,11 @@ class App:
     """Job types, the client that enqueues them, and the pipelines that run them.
 
     `dsn` is a PostgreSQL DSN; without one RXJOBS_DSN is taken, and without that the embedded server. The other settings are
-    those of rxjobs.settings.Settings. `async with app:` opens the client side; `app.run()` also runs pipelines.
+    those of rxjobs.settings.Settings. `async with app:` opens the client side; `app.run()` also runs pipelines. `telemetry`
+    says where spans and metrics go, if not to the process's own OpenTelemetry providers.
     """
 
-    def __init__(self, dsn: str | None = None, **settings: Any) -> None:
+    def __init__(self, dsn: str | None = None, *, telemetry: Telemetry | None = None, **settings: Any) -> None:
         self.settings = settings_.load({"dsn": dsn, **settings})
         self.events = EventStream()
         self.definitions: dict[str, Definition[..., Any]] = {}
@@ -61,6 +64,9 @@ class App:
         self.woken: Subject[str | None] = Subject()
         self.jobs = Jobs(lambda: self.store, self.definitions)
         self.queues = Queues(lambda: self.store, self.definitions)
+        self._tracing = Tracing(telemetry or Telemetry())
+        self._metrics = Metrics(self.definitions, telemetry or Telemetry())
+        self.events.subscribe(self._metrics.hear)
         self._circuits = Circuits(self.events.emit)
         self._loop_executor: Executor = on_loop()
         self._thread_executor: Executor = in_threads(THREADS)
@@ -197,7 +203,7 @@ class App:
 
     # running
 
-    def run(self, *pipelines: Observable[Any]) -> None:
+    def run(self, *pipelines: Observable[Any] | Pipeline) -> None:
         """Run these pipelines, or those declared, or one for each queue of the job types, until SIGTERM, SIGINT or their end.
 
         A signal drains: fetching stops, jobs in flight get `shutdown_grace` seconds, the rest are released. A second one exits
@@ -206,7 +212,7 @@ class App:
         serve(lambda: self.running(*pipelines))
 
     @asynccontextmanager
-    async def running(self, *pipelines: Observable[Any]) -> AsyncIterator[Running]:
+    async def running(self, *pipelines: Observable[Any] | Pipeline) -> AsyncIterator[Running]:
         """Run pipelines beside what the body does, in the loop it does it in; drained on leaving. Installs no signal handlers."""
         chosen = self._choose(pipelines)
         async with self, AsyncExitStack() as stack:
@@ -266,7 +272,7 @@ class App:
             raise DuplicateJobType(f"two job types are named {options.name!r}; give one of them another name: @app.job(name=...)")
         definition: Definition[..., Any] = Definition(function, self, options)
         executor = options.executor or (self._loop_executor if definition.is_async else self._thread_executor)
-        middleware: list[Middleware] = []
+        middleware: list[Middleware] = [self._tracing.middleware(definition)]
         if options.breaker is not None:
             middleware.append(self._circuits.middleware(options.name, options.breaker))
         if options.timeout is not None:
@@ -275,7 +281,7 @@ class App:
         self.definitions[options.name] = definition
         return definition
 
-    def _choose(self, pipelines: Sequence[Observable[Any]]) -> list[Pipeline]:
+    def _choose(self, pipelines: Sequence[Observable[Any] | Pipeline]) -> list[Pipeline]:
         chosen = [_pipeline(stream, f"pipeline-{place}") for place, stream in enumerate(pipelines, 1)]
         chosen = chosen or self._pipelines or self.default_pipelines()
         if not chosen:
@@ -286,6 +292,8 @@ class App:
         dsn = self.settings.dsn or EMBEDDED
         if dsn != EMBEDDED and not dsn.startswith(f"{EMBEDDED}://"):
             return dsn
+        from rxjobs.store import embedded  # here, since it needs what only POSIX systems have
+
         folder = dsn.removeprefix(EMBEDDED).removeprefix("://")
         server = await asyncio.to_thread(embedded.start, Path(folder) if folder else None)
         stack.push_async_callback(asyncio.to_thread, server.stop)
@@ -306,7 +314,7 @@ class App:
         finally:
             await connection.close()
         self._store = Store(database, schema, notify=self.settings.notify)
-        self._client = Client(self._store, self.events)
+        self._client = Client(self._store, self.events, [self._tracing.around_insert])
 
     def _client_here(self) -> Client:
         if self._client is None:
@@ -322,7 +330,7 @@ class App:
     async def _start(self, pipelines: Sequence[Pipeline], stack: AsyncExitStack) -> Running:
         how, scheduler = self.settings, LoopScheduler(asyncio.get_running_loop())
         running = Running(pipelines, scheduler, self.events, max_restarts=how.max_restarts, restart_window=how.restart_window)
-        node = Node(how, self.dsn, self.store, self.events)
+        node = Node(how, self.dsn, self.store, self.events, self._metrics)
         self.id = node.id
         await node.join(stack, scheduler, self.woken.on_next, lambda: running.held_ids)
         stack.push_async_callback(self._close_executors, running)
@@ -353,6 +361,8 @@ def _own_name(function: Callable[..., Any]) -> str:
 
 
 def _pipeline(stream: Any, name: str) -> Pipeline:
+    if isinstance(stream, Pipeline):
+        return stream
     if not isinstance(stream, Observable):
         raise InvalidOption(
             f"a pipeline is an Observable, such as app.source(queue).pipe(rj.execute(), rj.ack()), not {stream!r:.100}"

@@ -7,11 +7,14 @@ Operators, sources and services are written against Observables and hand their c
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from reactivex import Observable, abc
@@ -34,6 +37,18 @@ class LoopScheduler(AsyncIOThreadSafeScheduler):
         super().__init__(loop)
         self.loop = loop
         self._thread = threading.get_ident()
+        self._began = datetime.now(UTC) - timedelta(seconds=loop.time())
+        self._context = copy_context()
+
+    @property
+    def now(self) -> datetime:
+        """The time by the loop's own clock: what waits is not led astray when the wall clock is set."""
+        return self._began + timedelta(seconds=self.loop.time())
+
+    @property
+    def context(self) -> Context:
+        """A context as it was around the pipeline: what one job sets in its own is not seen by the next."""
+        return self._context.copy()
 
     @property
     def is_here(self) -> bool:
@@ -42,9 +57,11 @@ class LoopScheduler(AsyncIOThreadSafeScheduler):
 
     def here(self, action: Callable[[], object]) -> None:
         """Do something on the loop: now when the caller is there, else as soon as the loop gets to it."""
+        if self.loop.is_closed():
+            return
         if self.is_here:
             action()
-        elif not self.loop.is_closed():
+        else:
             self.loop.call_soon_threadsafe(action)
 
     def later(self, seconds: float, action: Callable[[], object]) -> abc.DisposableBase:
@@ -59,7 +76,7 @@ class LoopScheduler(AsyncIOThreadSafeScheduler):
     ) -> asyncio.Task[None]:
         """Run a coroutine here, and hand on its result or what it raised. Cancelled, it hands on nothing."""
         # never eager: what follows a result may start the next, and a source that need not wait would recurse without end
-        return keep(self.loop.create_task(_hand_on(work, then, failed)))
+        return keep(self.loop.create_task(_hand_on(work, then, failed), context=self.context))
 
 
 def scheduler_here(scheduler: abc.SchedulerBase | None = None) -> LoopScheduler:
@@ -81,15 +98,15 @@ def scheduler_here(scheduler: abc.SchedulerBase | None = None) -> LoopScheduler:
 
 if sys.version_info >= (3, 12):
 
-    def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
         """Start a task at once: one that never waits is done before this returns."""
-        task = asyncio.Task(work, loop=loop, eager_start=True)
+        task = asyncio.Task(work, loop=loop, context=context, eager_start=True)
         return task if task.done() else keep(task)
 else:
 
-    def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
         """Start a task."""
-        return keep(loop.create_task(work))
+        return keep(loop.create_task(work, context=context))
 
 
 def keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
@@ -120,11 +137,12 @@ class Awaited(Generic[A, B]):
         self._work = work
         self._limit = limit
         self._observer = observer
-        self._loop = scheduler.loop
+        self._scheduler = scheduler
         self._leftover = leftover
         self._waiting: deque[A] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = 0
+        self._is_starting = False
         self._ended = False
         self._detached = False
 
@@ -153,7 +171,7 @@ class Awaited(Generic[A, B]):
 
     def _start(self, item: A) -> None:
         self._running += 1
-        task = spawn(self._loop, self._run(item))
+        task = spawn(self._scheduler.loop, self._run(item), self._scheduler.context)
         if not task.done():
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -166,8 +184,13 @@ class Awaited(Generic[A, B]):
             self._leftover(item)
             if not isinstance(error, asyncio.CancelledError):
                 self._break(error)
-            return
-        self._running -= 1
+        else:
+            self._running -= 1
+            self._hand_out(result)
+        self._start_waiting()
+        self._complete_if_idle()
+
+    def _hand_out(self, result: B) -> None:
         if self._detached:
             self._leftover(result)
             return
@@ -175,9 +198,17 @@ class Awaited(Generic[A, B]):
             self._observer.on_next(result)
         except Exception as error:
             self._break(error)
-        while self._waiting and self._running < self._limit:
-            self._start(self._waiting.popleft())
-        self._complete_if_idle()
+
+    def _start_waiting(self) -> None:
+        # the outermost call starts them all: a task that is done at once would start the next one inside itself, and so on
+        if self._is_starting:
+            return
+        self._is_starting = True
+        try:
+            while self._waiting and self._running < self._limit:
+                self._start(self._waiting.popleft())
+        finally:
+            self._is_starting = False
 
     def _break(self, error: BaseException) -> None:
         if not self._detached:
@@ -236,6 +267,25 @@ def conflate_map(work: Callable[[list[A]], Coroutine[Any, Any, list[B]]]) -> Cal
     return operator
 
 
+def called(function: Callable[[A], Any], seconds: float | None) -> Callable[[A], Coroutine[Any, Any, Any]]:
+    """A user's function as a coroutine function: a plain one runs in a thread. Raises TimeoutError after so many seconds."""
+    is_coroutine = inspect.iscoroutinefunction(function)
+
+    async def call(argument: A) -> Any:
+        async with asyncio.timeout(seconds):
+            result = await (function(argument) if is_coroutine else asyncio.to_thread(_call, function, argument))
+            # a plain function may have called a coroutine function
+            return await result if inspect.isawaitable(result) else result
+
+    return call
+
+
+def is_wish_to_stop(error: BaseException) -> bool:
+    """Whether somebody asked the running task to stop; else a CancelledError is what its code raised by itself."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
 def every(seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, T]]) -> Observable[T]:
     """What a coroutine returns, over and over: it is run at once, and again so many seconds after it has ended."""
 
@@ -266,9 +316,9 @@ async def _hand_on(
 ) -> None:
     try:
         result = await work
-    except asyncio.CancelledError:
-        raise
     except BaseException as error:
+        if is_wish_to_stop(error):
+            raise
         if failed is None:
             log.exception("something that rxjobs did in the background failed")
         else:
@@ -276,6 +326,14 @@ async def _hand_on(
     else:
         if then is not None:
             _tell(then, result)
+
+
+def _call(function: Callable[[A], Any], argument: A) -> Any:
+    try:
+        return function(argument)
+    except StopIteration as error:
+        # no future can carry it: the one who waits would wait for ever
+        raise RuntimeError("the function raised StopIteration") from error
 
 
 def _tell(then: Callable[[T], object], result: T) -> None:

@@ -25,6 +25,12 @@ class Call(msgspec.Struct, frozen=True):
         return self.function(*args, **kwargs)
 
 
+class UnstorableResult(msgspec.Struct, frozen=True):
+    """What a call returns whose function ran, and returned something that has no JSON form."""
+
+    reason: str
+
+
 class Executor(Protocol):
     """A place where a job's code runs.
 

@@ -13,6 +13,7 @@ from rxjobs.definition import Enqueued, NewJob
 from rxjobs.errors import InvalidOption
 from rxjobs.events import EventStream, JobsEnqueued
 from rxjobs.failure import qualified_name
+from rxjobs.store.encoding import to_json
 from rxjobs.store.store import Store
 
 BATCH = 1000
@@ -34,6 +35,7 @@ class Client:
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         """Insert one job. With a connection the insert is part of its transaction, else it is committed on return."""
+        _checked(new)
         if connection is not None:
             (enqueued,) = await self._insert([new], connection)
             return enqueued
@@ -146,4 +148,11 @@ async def _each(news: Iterable[NewJob] | AsyncIterable[NewJob]) -> AsyncIterator
 def _checked(new: Any) -> NewJob:
     if not isinstance(new, NewJob):
         raise InvalidOption(f"what is enqueued is made by a job type's new(...), and {new!r:.100} is not")
+    if new.meta:  # refused here, since one that cannot be sent would fail all that share its insert
+        try:
+            text = to_json(new.meta)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidOption(f"{new.type}: its meta cannot be written as JSON: {error}") from error
+        if rb"\u0000" in text:
+            raise InvalidOption(f"{new.type}: PostgreSQL holds no NUL character, and there is one in its meta")
     return new

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any
 
 from rxjobs.backoff import default_backoff
+from rxjobs.call import UnstorableResult
 from rxjobs.failure import describe
 from rxjobs.job import Job
 from rxjobs.outcome import COMPLETE, Complete, Discard, Outcome, Retry
 
 log = logging.getLogger("rxjobs")
 
+MOST_SECONDS = 10**9
+"""What a Retry takes for its delay."""
+
 
 def returned(job: Job, value: Any) -> Outcome:
     """The outcome of a job that returned."""
-    if value is None:
-        return COMPLETE
+    if value is None or isinstance(value, UnstorableResult):
+        return COMPLETE  # the work is done, and its side effects are not to be repeated for the sake of a result
     return resolve(job, value) if isinstance(value, Outcome) else Complete(value)
 
 
 def raised(job: Job, error: BaseException) -> Outcome:
     """The outcome of a job that raised."""
     if isinstance(error, Outcome):
-        return resolve(job, error)
+        # one that is raised again and again would gather the frames of all its jobs
+        return resolve(job, error.with_traceback(None))
     failure = describe(error)
     return resolve(job, Retry(reason=failure.message, failure=failure, exception=error))
 
@@ -45,9 +49,9 @@ def _backoff(job: Job, error: BaseException | None) -> float:
     if own is not None:
         try:
             seconds = float(own(job.attempt, error))
-            if math.isfinite(seconds) and seconds >= 0:
+            if 0 <= seconds < MOST_SECONDS:
                 return seconds
             log.error("the backoff of %s gave %r seconds; the default is used", job.type, seconds)
-        except Exception:
+        except BaseException:  # it is a user's, and may raise anything
             log.exception("the backoff of %s raised; the default is used", job.type)
     return default_backoff(job.attempt, job.max_attempts)

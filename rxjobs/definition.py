@@ -115,13 +115,13 @@ class Definition(Generic[P, R]):
         self._registry = registry
         update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<job type {self.name}>"
 
-    def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A job of this type; raises InvalidArguments where the arguments do not fit or cannot be stored."""
         how = self.how
         return NewJob(
@@ -134,7 +134,7 @@ class Definition(Generic[P, R]):
             meta=how.meta,
         )
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job of this type; returns once its row is committed."""
         return await self._registry.enqueue(self.new(*args, **kwargs))
 
@@ -185,11 +185,11 @@ class Optioned(Generic[P]):
         self._registry = registry
         self._changes = changes
 
-    def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A job with these options."""
         return msgspec.structs.replace(self._definition.new(*args, **kwargs), **self._changes)
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these options; returns once its row is committed."""
         return await self._registry.enqueue(self.new(*args, **kwargs))
 

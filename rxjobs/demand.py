@@ -9,18 +9,20 @@ from __future__ import annotations
 import logging
 import time
 from asyncio import Task
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
 import msgspec
-from reactivex import Observable
+from reactivex import Observable, abc
+from reactivex.disposable import Disposable
 
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.errors import InvalidOption
 from rxjobs.events import Emit, JobDropped
 from rxjobs.job import Job
-from rxjobs.outcome import Finished, Release
+from rxjobs.outcome import Finished, Outcome, Release
 
 log = logging.getLogger("rxjobs.demand")
 
@@ -69,19 +71,20 @@ class Demand:
 class Hold:
     """The place of one job in its pipeline's demand. To let go of the last copy of an unsettled job gives it back."""
 
-    __slots__ = ("cancelled", "deadline", "fetched", "job", "ledger", "settled")
+    __slots__ = ("cancelled", "deadline", "fetched", "job", "ledger", "outcome", "settled")
 
     def __init__(self, job: Job, ledger: Ledger, fetched: int) -> None:
         self.job = job
         self.ledger = ledger
         self.fetched = fetched
         self.settled = False
+        self.outcome: Outcome | None = None
         self.cancelled = False
         self.deadline: datetime | None = None
 
     def __del__(self) -> None:
         if not self.settled:
-            self.ledger.dropped(self.job)
+            self.ledger.dropped(self.job, self.outcome)
 
 
 Acked = Callable[[Finished], object]
@@ -93,13 +96,12 @@ class Ledger:
     def __init__(self, source: Source, demand: Demand, scheduler: LoopScheduler, emit: Emit) -> None:
         self.source = source
         self.demand = demand
-        self.on_room: Callable[[], object] | None = None
         self._fetching: Task[None] | None = None
         self._scheduler = scheduler
         self._emit = emit
-        self.held_ids: set[int] = set()
-        self.is_listening = False
-        """Whether its pull is subscribed: a job that is let go while it is not was not dropped, its pipeline ended."""
+        # counted: a job that was released may be fetched again before its release is known to be written
+        self._held: Counter[int] = Counter()
+        self._pulls: tuple[Callable[[], object], ...] = ()
         self._gathered: list[tuple[Finished, Acked | None]] = []
         self._writing = False
         self._failures = 0
@@ -120,7 +122,7 @@ class Ledger:
             self._fetching = None
             failed(error)
 
-        self._fetching = self._scheduler.start(self.source.fetch(n), answered, refused)
+        self._fetching = self._scheduler.start(self._ask(n), answered, refused)
 
     def give_up_fetch(self) -> None:
         """Do not wait for an answer any longer than a moment: the database may be away."""
@@ -132,10 +134,16 @@ class Ledger:
             self._fetching.cancel()
             self._fetching = None
 
+    async def _ask(self, n: int) -> list[Job]:
+        jobs = await self.source.fetch(n)
+        if isinstance(jobs, list) and all(isinstance(job, Job) for job in jobs):
+            return jobs
+        raise TypeError(f"{self.source!r} was asked for jobs, and gave {jobs!r:.200}")
+
     def hold(self, job: Job, fetched: int) -> Job:
         """Take a place for a fetched job; the job that is returned carries it."""
         self.demand.held += 1
-        self.held_ids.add(job.id)
+        self._held[job.id] += 1
         return msgspec.structs.replace(job, hold=Hold(job, self, fetched))
 
     def settle(self, finished: Finished, then: Acked | None = None) -> None:
@@ -146,31 +154,52 @@ class Ledger:
     def give_back(self, jobs: Sequence[Job], reason: str) -> None:
         """Release fetched jobs that never took a place."""
         self.demand.held += len(jobs)
-        self.held_ids.update(job.id for job in jobs)
+        self._held.update(job.id for job in jobs)
         for job in jobs:
             self._gather(Finished(job, Release(reason=reason)))
 
-    def dropped(self, job: Job) -> None:
-        """A job was let go unsettled; may be called from any thread, by the garbage collector."""
+    def dropped(self, job: Job, outcome: Outcome | None) -> None:
+        """A job was let go unsettled, maybe after it had ended; may be called from any thread, by the garbage collector."""
         try:
-            self._scheduler.here(lambda: self._release_dropped(job))
+            self._scheduler.here(lambda: self._settle_dropped(job, outcome))
         except RuntimeError:
             log.debug("job %s was dropped while its event loop closed; its lease will free it", job.id)
+
+    @property
+    def held_ids(self) -> set[int]:
+        """The ids of the jobs that are fetched and not yet acked."""
+        return set(self._held)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is held, and nothing is about to be."""
         return self.demand.held == 0 and not self.is_fetching
 
+    def join(self, on_room: Callable[[], object]) -> abc.DisposableBase:
+        """Have a pull that is subscribed told when there may be room. While there is none, what is let go was not dropped."""
+        self._pulls = (*self._pulls, on_room)
+        return Disposable(lambda: self._leave(on_room))
+
     def tell_room(self) -> None:
-        """Have the pull that is subscribed now ask again, if it wants to."""
-        if self.on_room is not None:
-            self.on_room()
+        """Have the pulls that are subscribed now ask again, if they want to."""
+        pulls = self._pulls
+        self._pulls = (*pulls[1:], *pulls[:1])  # each is the first to ask in its turn
+        for on_room in pulls:
+            on_room()
+
+    def _leave(self, on_room: Callable[[], object]) -> None:
+        self._pulls = tuple(one for one in self._pulls if one != on_room)
+
+    def _settle_dropped(self, job: Job, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            log.info("job %s (%s) of queue %s was dropped when it had ended; its end is written down", job.id, job.type, job.queue)
+            self._gather(Finished(job, outcome))
+        elif self._pulls:
+            self._release_dropped(job)
+        else:
+            self._gather(Finished(job, Release(reason="its pipeline was stopped")))
 
     def _release_dropped(self, job: Job) -> None:
-        if not self.is_listening:
-            self._gather(Finished(job, Release(reason="its pipeline was stopped")))
-            return
         reason = "an operator of its pipeline dropped it"
         log.warning(
             "job %s (%s) of queue %s was dropped by an operator of its pipeline and goes back to its queue in %g s; "
@@ -186,25 +215,32 @@ class Ledger:
             self._write()
 
     def _write(self) -> None:
-        batch, self._gathered = self._gathered, []
         self._writing = True
+        batch, self._gathered = self._gathered, []
         self._scheduler.start(
-            self.source.settle([finished for finished, _ in batch]),
-            lambda _: self._written(batch),
-            lambda error: self._not_written(batch, error),
+            self._settle(batch), lambda _: self._written(batch), lambda error: self._not_written(batch, error)
         )
+
+    async def _settle(self, batch: list[tuple[Finished, Acked | None]]) -> None:
+        await self.source.settle([finished for finished, _ in batch])
 
     def _written(self, batch: list[tuple[Finished, Acked | None]]) -> None:
         self._failures = 0
         self._writing = False
         self.demand.held -= len(batch)
-        self.held_ids.difference_update([finished.job.id for finished, _ in batch])
+        for finished, _ in batch:
+            self._let_go_of(finished.job.id)
         if self._gathered:
             self._write()
         self.tell_room()
         for finished, then in batch:
             if then is not None:
                 then(finished)
+
+    def _let_go_of(self, id_: int) -> None:
+        self._held[id_] -= 1
+        if not self._held[id_]:
+            del self._held[id_]
 
     def _not_written(self, batch: list[tuple[Finished, Acked | None]], error: BaseException) -> None:
         # the work is done, so its outcome is kept until it can be written, however long that takes
@@ -223,6 +259,13 @@ def settle(finished: Finished, then: Acked | None = None) -> bool:
         return False
     hold.ledger.settle(finished, then)
     return True
+
+
+def ended(job: Job, outcome: Outcome) -> Finished:
+    """A job with how it ended. Its place remembers that: an operator that drops it from here on does not undo it."""
+    if job.hold is not None:
+        job.hold.outcome = outcome
+    return Finished(job, outcome)
 
 
 def let_go(item: Job | Finished, reason: str = "its pipeline was stopped") -> None:

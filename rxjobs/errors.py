@@ -49,3 +49,11 @@ class NotOpen(RxJobsError, RuntimeError):
 
 class PipelineBroken(RxJobsError, RuntimeError):
     """A pipeline broke more often than its supervisor allows."""
+
+
+class ChildDied(RxJobsError):
+    """The process that ran a job ended before it answered."""
+
+
+class PoolBroken(RxJobsError):
+    """The pool behind in_pool takes no more work, or lost what it had."""

@@ -190,7 +190,7 @@ class EventStream(Observable[Event]):
         for listener in self._listeners:
             try:
                 listener.on_next(event)
-            except Exception:
+            except BaseException:  # a listener may raise anything, also what would stop the task that tells it
                 self._raised(listener, event)
 
     @property

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import traceback
+from types import TracebackType
 
 import msgspec
 
+PACKAGE = os.path.dirname(__file__) + os.sep
 MESSAGE_LIMIT = 8 * 1024
 TRACEBACK_LIMIT = 64 * 1024
 FRAME_LIMIT = 50
@@ -69,9 +72,17 @@ def _chain(error: BaseException) -> list[str]:
     for _ in range(10):
         if seen is None:
             break
-        frames = traceback.format_tb(seen.__traceback__, limit=-FRAME_LIMIT)
+        frames = traceback.format_tb(_of_the_job(seen.__traceback__), limit=-FRAME_LIMIT)
         parts.append(
             "".join(["Traceback (most recent call last):\n", *frames, f"{qualified_name(type(seen))}: {_message(seen)}\n"])
         )
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
     return parts[::-1]
+
+
+def _of_the_job(frames: TracebackType | None) -> TracebackType | None:
+    """The frames from the job's own on: those of rxjobs that called it say nothing about it."""
+    own = frames
+    while own is not None and own.tb_frame.f_code.co_filename.startswith(PACKAGE):
+        own = own.tb_next
+    return own or frames

@@ -73,6 +73,7 @@ class Jobs:
         ids: int | Iterable[int] | None,
         filters: Mapping[str, Names],
     ) -> int:
+        filters = {name: value for name, value in filters.items() if value is not None}
         if (ids is None) == (not filters):
             raise InvalidOption("say which jobs: by id, or by filters such as state='discarded', queue=, type=, tags=")
         if ids is not None:

@@ -19,6 +19,7 @@ from rxjobs.awaiting import LoopScheduler, spawn
 from rxjobs.events import EventStream, NodeJoined, NodeLeft, NodeLost
 from rxjobs.services.claims import lost_claims
 from rxjobs.services.lease import Lease
+from rxjobs.services.observe import Watcher, observe
 from rxjobs.services.prune import prune
 from rxjobs.services.rescue import rescue
 from rxjobs.services.stage import stage
@@ -36,12 +37,13 @@ LEAVE_SECONDS = 2.0
 class Node:
     """A node. Its identity is new at every start: what an earlier one has claimed is not this one's."""
 
-    def __init__(self, settings: Settings, dsn: str, store: Store, events: EventStream) -> None:
+    def __init__(self, settings: Settings, dsn: str, store: Store, events: EventStream, watcher: Watcher) -> None:
         self.id: UUID = uuid4()
         self._settings = settings
         self._dsn = dsn
         self._store = store
         self._events = events
+        self._watcher = watcher
 
     async def join(
         self,
@@ -74,6 +76,7 @@ class Node:
             "rescue": rescue(store, self.id, every_seconds=how.rescue_seconds, lease_seconds=how.lease_seconds, emit=emit),
             "lost claims": lost_claims(store, self.id, held, every_seconds=how.heartbeat_seconds),
             "prune": prune(store, how.keep),
+            "observe": observe(store, self._watcher),
         }
 
     def _lost(self) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from rxjobs.awaiting import is_wish_to_stop
 from rxjobs.call import Call, Executor
 from rxjobs.decide import raised, returned
-from rxjobs.demand import now
+from rxjobs.demand import ended, now
 from rxjobs.events import Emit, EventStream, JobDiscarded, JobFailed, JobStarted, JobStopped
 from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
 from rxjobs.job import Job, running_job
@@ -39,30 +40,27 @@ def performer(function: Callable[..., Any], executor: Executor, middleware: Sequ
         token = running_job.set(job)
         try:
             outcome = await way(job)
-        except asyncio.CancelledError:
-            outcome = Release(reason="its run was stopped")
         except BaseException as error:  # a middleware of the app's own may raise
-            outcome = raised(job, error)
+            outcome = Release(reason="its run was stopped") if is_wish_to_stop(error) else raised(job, error)
         finally:
             running_job.reset(token)
-        tell_end(events.emit, job, outcome, queue_time, now() - began)
-        return Finished(job, outcome)
+        return ended(job, tell_end(events.emit, job, outcome, queue_time, now() - began))
 
     return perform
 
 
-def tell_end(emit: Emit, job: Job, outcome: Outcome, queue_time: int, duration: int) -> None:
-    """Make known how an attempt ended; a failure is completed with how long it took."""
-    failure: Failure | None = None
-    if isinstance(outcome, Retry | Discard):
-        failure = outcome.failure or Failure(f"rxjobs.{type(outcome).__name__}", clean(str(outcome.reason), MESSAGE_LIMIT))
-        failure = outcome.failure = msgspec.structs.replace(failure, duration=duration / 1e9)
-    if failure is None:
+def tell_end(emit: Emit, job: Job, outcome: Outcome, queue_time: int, duration: int) -> Outcome:
+    """Make known how an attempt ended; gives the outcome, a failure completed with how long it took."""
+    if not isinstance(outcome, Retry | Discard):
         emit(JobStopped(job=job, duration=duration, queue_time=queue_time, outcome=outcome))
-        return
+        return outcome
+    failure = outcome.failure or Failure(f"rxjobs.{type(outcome).__name__}", clean(str(outcome.reason), MESSAGE_LIMIT))
+    failure = msgspec.structs.replace(failure, duration=duration / 1e9)
+    outcome = replace(outcome, failure=failure)  # a copy: many jobs may end with one and the same outcome
     emit(JobFailed(job=job, duration=duration, queue_time=queue_time, outcome=outcome, error=failure))
     if isinstance(outcome, Discard):
         emit(JobDiscarded(job=job, outcome=outcome))
+    return outcome
 
 
 def waited(job: Job, began: int) -> int:
@@ -77,12 +75,9 @@ def _way(function: Callable[..., Any], executor: Executor, middleware: Sequence[
     async def run(job: Job) -> Outcome:
         try:
             return returned(job, await executor.run(Call(function, job)))
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return raised(job, error)  # nobody asked for it: the job raised it by itself
         except BaseException as error:
+            if is_wish_to_stop(error):
+                raise
             return raised(job, error)
 
     way: Next = run

@@ -12,14 +12,16 @@ from typing import Any
 
 from reactivex import Observable
 from reactivex.disposable import SerialDisposable, SingleAssignmentDisposable
+from reactivex.observer import Observer
 
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.demand import let_go, settle
+from rxjobs.demand import DROPPED_DELAY, settle
 from rxjobs.errors import PipelineBroken
 from rxjobs.events import EventStream, PipelineRestarted, PipelineStarted, PipelineStopped
 from rxjobs.failure import describe
 from rxjobs.job import Job
-from rxjobs.outcome import Finished
+from rxjobs.operators.stage import on_the_loop
+from rxjobs.outcome import Finished, Release
 from rxjobs.scope import Scope, within
 
 log = logging.getLogger("rxjobs.runner")
@@ -72,48 +74,53 @@ class Supervised:
         """End its sources; it ends by itself after its last ack."""
         self.scope.stop()
         if self._is_waiting:
+            self._subscription.dispose()
             self._end()
 
     def kill(self) -> None:
         """Stop what it runs; its jobs are released."""
-        self.scope.cancels = True
+        self.scope.kill()
         self._subscription.dispose()
         self._end()
 
     def _subscribe(self) -> None:
-        self._is_waiting = False
+        self._is_waiting = self.scope.is_breaking = False
         # the slot is there first: the stream may break, and be subscribed again, inside `subscribe`
         slot = SingleAssignmentDisposable()
         self._subscription.disposable = slot
         with within(self.scope):
             try:
                 slot.disposable = self.pipeline.stream.subscribe(
-                    _reach_end, self._break, self._end, scheduler=self.scope.scheduler
+                    on_the_loop(Observer(on_error=self._break, on_completed=self._end), self.scope.scheduler, _reach_end),
+                    scheduler=self.scope.scheduler,
                 )
             except Exception as error:
                 self._break(error)
 
     def _break(self, error: Exception) -> None:
+        self.scope.is_breaking = True
+        failure = describe(error)
+        # logged as text, and let go: whoever keeps the error would keep the jobs that lie in its frames
+        error.__traceback__ = None
         now = self.scope.scheduler.loop.time()
         while self._restarts and self._restarts[0] < now - self._window:
             self._restarts.popleft()
         name = self.pipeline.name
         if self.scope.stopping:
-            log.error("pipeline %s broke while it was stopped", name, exc_info=error)
+            log.error("pipeline %s broke while it was stopped\n%s", name, failure.traceback)
             self._end()
         elif len(self._restarts) >= self._max_restarts:
             self.broken = PipelineBroken(
                 f"pipeline {name} broke {len(self._restarts) + 1} times in {self._window:g} s, the last time with "
-                f"{type(error).__name__}: {error}"
+                f"{failure.type}: {failure.message}"
             )
-            self.broken.__cause__ = error
-            log.critical("%s", self.broken, exc_info=error)
+            log.critical("%s\n%s", self.broken, failure.traceback)
             self._end()
         else:
             delay = min(LONGEST_RESTART, FIRST_RESTART * 2 ** len(self._restarts)) * random.uniform(1.0, 1.1)  # noqa: S311 - jitter
             self._restarts.append(now)
-            log.error("pipeline %s broke, and is subscribed again in %.1f s", name, delay, exc_info=error)
-            self._events.emit(PipelineRestarted(pipeline=name, error=describe(error), delay=delay))
+            log.error("pipeline %s broke, and is subscribed again in %.1f s\n%s", name, delay, failure.traceback)
+            self._events.emit(PipelineRestarted(pipeline=name, error=failure, delay=delay))
             self._is_waiting = True
             self._subscription.disposable = self.scope.scheduler.later(delay, self._subscribe)
 
@@ -212,10 +219,10 @@ def _reach_end(item: Any) -> None:
                 settle(one)
             case Job(hold=hold) if hold is not None and not hold.settled:
                 log.warning(
-                    "job %s (%s) of queue %s came to the end of its pipeline without having been run, and is released; "
+                    "job %s (%s) of queue %s came to the end of its pipeline without having been run, and is released for %g s; "
                     "the pipeline lacks rj.execute() or rj.complete()",
-                    one.id, one.type, one.queue,
+                    one.id, one.type, one.queue, DROPPED_DELAY,
                 )  # fmt: skip
-                let_go(one, "its pipeline has no stage that settles it")
+                settle(Finished(one, Release(DROPPED_DELAY, "its pipeline has no stage that settles it")))
             case _:  # operators that end a pipeline may make anything of what is acked
                 pass

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
+from weakref import WeakSet
 
 from reactivex import abc
 from reactivex.disposable import Disposable
 
-from rxjobs.awaiting import LoopScheduler, scheduler_here
+from rxjobs.awaiting import Awaited, LoopScheduler, scheduler_here
 from rxjobs.call import Executor
 from rxjobs.demand import Demand, Ledger, Source
 from rxjobs.events import Emit, Event
@@ -19,14 +21,17 @@ class Scope:
     """The surroundings of one pipeline, the same through all its restarts; the stages find it when they are subscribed."""
 
     def __init__(self, scheduler: LoopScheduler, emit: Emit, *, supervised: bool) -> None:
-        self.scheduler = scheduler
+        self.scheduler: LoopScheduler = _ScopeScheduler(scheduler, self)
         self.emit = emit
         self.cancels = not supervised
         """Whether a stage that is disposed stops what it runs: not while a supervisor may subscribe again."""
         self.stopping = False
+        self.is_breaking = False
+        """Whether the pipeline has just broken: what is let go now was dropped by no operator."""
         self.executors: set[Executor] = set()
         """What the stages run things on, to be closed with the app."""
         self._stops: list[Callable[[], object]] = []
+        self._left_behind: WeakSet[Awaited[Any, Any]] = WeakSet()
         self._ledgers: dict[Hashable, Ledger] = {}
 
     def ledger(self, key: Hashable, source: Source, demand: Callable[[], Demand]) -> Ledger:
@@ -49,6 +54,17 @@ class Scope:
         stops, self._stops = self._stops, []
         for stop in stops:
             stop()
+
+    def detach(self, running: Awaited[Any, Any]) -> None:
+        """Have a stage that is disposed emit nothing more; what it runs is stopped, if not now, then with the pipeline."""
+        running.detach(cancel=self.cancels)
+        self._left_behind.add(running)
+
+    def kill(self) -> None:
+        """Stop what is running, also for stages that were disposed before."""
+        self.cancels = True
+        for running in tuple(self._left_behind):
+            running.detach(cancel=True)
 
     @property
     def held_ids(self) -> set[int]:
@@ -74,9 +90,17 @@ def within(scope: Scope) -> Iterator[None]:
         _scope.reset(token)
 
 
+class _ScopeScheduler(LoopScheduler):
+    """Carries the scope to stages that are subscribed late, such as the second source of a concat."""
+
+    def __init__(self, scheduler: LoopScheduler, scope: Scope) -> None:
+        super().__init__(scheduler.loop)
+        self.scope = scope
+
+
 def scope_here(scheduler: abc.SchedulerBase | None = None) -> Scope:
     """The scope of the pipeline that is being subscribed; without a runner, one of its own on the running loop."""
-    found = _scope.get(None)
+    found = scheduler.scope if isinstance(scheduler, _ScopeScheduler) else _scope.get(None)
     return found if found is not None else Scope(scheduler_here(scheduler), _unheard, supervised=False)
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
-from rxjobs.errors import PipelineBroken
+from rxjobs.errors import InvalidOption, PipelineBroken
+from rxjobs.executors.child import is_child
 from rxjobs.runner import Running
 
 log = logging.getLogger("rxjobs")
@@ -18,6 +19,11 @@ log = logging.getLogger("rxjobs")
 
 def serve(running: Callable[[], AbstractAsyncContextManager[Running]]) -> None:
     """Run until a signal or the end of every pipeline; exits with code 1 when one broke too often."""
+    if is_child():
+        raise InvalidOption(
+            "app.run() was reached in a child of in_processes, which imports the program's main module once more; "
+            "put it under: if __name__ == '__main__':"
+        )
     try:
         run(_until_stopped(running))
     except PipelineBroken as error:

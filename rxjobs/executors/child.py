@@ -20,6 +20,8 @@ from typing import Any
 
 from rxjobs.executors.remote import answer
 
+NAME = "rxjobs-child"
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """What a terminal or a supervisor sends to a whole process group. The parent decides what becomes of its children."""
 
@@ -33,9 +35,7 @@ class Child:
     def __init__(self) -> None:
         self._connection, theirs = multiprocessing.Pipe()
         # spawn: a fork would copy the locks, sockets and threads of a running app
-        self._process = multiprocessing.get_context("spawn").Process(
-            target=serve, args=(theirs,), name="rxjobs-child", daemon=False
-        )
+        self._process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), name=NAME, daemon=False)
         self._parent = os.getpid()
         self.ended = threading.Event()
         try:
@@ -89,6 +89,11 @@ class Child:
         with contextlib.suppress(ValueError):
             self._process.close()
         return _how(code)
+
+
+def is_child() -> bool:
+    """Whether this process is such a child. A script without a main guard would start its app in there once more."""
+    return multiprocessing.current_process().name == NAME
 
 
 def serve(connection: Connection) -> None:

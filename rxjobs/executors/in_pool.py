@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rxjobs.call import Call
-from rxjobs.errors import InvalidOption, RxJobsError
+from rxjobs.errors import InvalidOption, PoolBroken
 from rxjobs.executors import remote
 from rxjobs.executors.ran import Ran, Reply
 from rxjobs.executors.scheduling import ClosureScheduler, NoScheduler
@@ -19,12 +19,6 @@ from rxjobs.executors.threaded import ThreadedCall
 log = logging.getLogger("rxjobs")
 
 T = TypeVar("T")
-
-
-class PoolBroken(RxJobsError):
-    """The pool behind in_pool takes no more work, or lost what it had."""
-
-    __module__ = "rxjobs"
 
 
 def in_pool(
@@ -56,11 +50,7 @@ class InThreadPool(ClosureScheduler):
     async def run(self, call: Call) -> Any:
         """Run the function in a thread of the pool; cancelled, one that runs already runs on."""
         threaded = ThreadedCall(call)
-        try:
-            return await _run(call, partial(self._pool.submit, threaded.run), _as_it_is)
-        except asyncio.CancelledError:
-            threaded.interrupt()
-            raise
+        return await _run(call, partial(self._pool.submit, threaded.run), _as_it_is, threaded.interrupt)
 
     async def close(self) -> None:
         """The pool is its owner's."""
@@ -83,13 +73,18 @@ class InRemotePool(NoScheduler):
     async def run(self, call: Call) -> Any:
         """Run the function in the pool; cancelled, one that runs already runs on."""
         request = remote.write_request(call, self.carrier(), self.attach)
-        return await _run(call, partial(self._pool.submit, remote.answer, request), remote.read_answer)
+        return await _run(call, partial(self._pool.submit, remote.answer, request), remote.read_answer, _cannot)
 
     async def close(self) -> None:
         """The pool is its owner's."""
 
 
-async def _run(call: Call, submit: Callable[[], futures.Future[T]], read: Callable[[T], Ran]) -> Any:
+async def _run(
+    call: Call,
+    submit: Callable[[], futures.Future[T]],
+    read: Callable[[T], Ran],
+    interrupt: Callable[[], bool],
+) -> Any:
     reply = Reply()
     try:
         future = submit()
@@ -99,7 +94,7 @@ async def _run(call: Call, submit: Callable[[], futures.Future[T]], read: Callab
     try:
         return await reply.taken()
     except asyncio.CancelledError:
-        if not future.cancel() and not future.done():
+        if not future.cancel() and not future.done() and not interrupt():
             log.warning(
                 "job %s (%s) was cancelled and may still run in its pool, which does not stop what it has begun",
                 call.job.id,
@@ -122,6 +117,11 @@ def _broken(error: BaseException) -> PoolBroken:
         f"the pool that in_pool was given did not run the job ({type(error).__name__}: {error}); if it is broken or "
         "shut down, only its owner can make a new one"
     )
+
+
+def _cannot() -> bool:
+    """How a call in another process is interrupted."""
+    return False
 
 
 def _as_it_is(ran: Ran) -> Ran:

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from rxjobs.call import Call
-from rxjobs.errors import RxJobsError
+from rxjobs.errors import ChildDied
 from rxjobs.executors import remote
 from rxjobs.executors.child import Child
 from rxjobs.executors.crew import Crew, check_count
@@ -17,12 +17,6 @@ from rxjobs.executors.scheduling import NoScheduler
 
 PATIENCE = 1.0
 """Seconds that a child has to end by itself when its executor is closed."""
-
-
-class ChildDied(RxJobsError):
-    """The process that ran the job ended before it answered."""
-
-    __module__ = "rxjobs"
 
 
 def in_processes(n: int, *, carrier: remote.Carrier | None = None, attach: remote.Attach | None = None) -> InProcesses:

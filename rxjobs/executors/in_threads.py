@@ -53,8 +53,7 @@ class InThreads(ClosureScheduler):
             return await reply.taken()
         except asyncio.CancelledError:
             # where the job itself raised this, the work has ended, and neither applies
-            if not crew.withdraw(work) and crew.abandon(work):
-                threaded.interrupt()
+            if not crew.withdraw(work) and crew.abandon(work) and not threaded.interrupt():
                 log.warning(
                     "job %s (%s) was cancelled and still runs in its thread, which cannot be stopped; %d of at most %d "
                     "such threads have been replaced",

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from rxjobs.arguments import Arguments
-from rxjobs.call import Call
+from rxjobs.call import Call, UnstorableResult
 from rxjobs.definition import Definition
 from rxjobs.errors import InvalidArguments, InvalidOption
 from rxjobs.executors.ran import Ran, refuse_unrun
@@ -42,12 +42,6 @@ VALUE_LIMIT = 64 * 1024 * 1024
 """Bytes of JSON that a result, or a job's assigns, may take."""
 
 OUTCOMES: Mapping[str, type[Outcome]] = {kind.__name__: kind for kind in (Complete, Retry, Snooze, Cancel, Discard, Release)}
-
-
-class UnstorableResult(msgspec.Struct, frozen=True):
-    """What a call returns whose function ran, and returned something that has no JSON form."""
-
-    reason: str
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -112,7 +106,7 @@ def write_request(call: Call, carrier: Mapping[str, str], attach: Attach | None)
             call.takes_job,
             _path_of_type(job) if call.takes_job else None,
             job.deadline,
-            carrier,
+            dict(carrier),
             path_of(attach) if attach is not None else None,
         )
     )

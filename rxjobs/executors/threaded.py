@@ -27,14 +27,16 @@ class ThreadedCall:
         """Run it here and now."""
         return self._context.run(self._run)
 
-    def interrupt(self) -> None:
-        """Ask it to stop, from any thread."""
+    def interrupt(self) -> bool:
+        """Ask it to stop, from any thread; whether it can be asked."""
         self._interrupted = True
         cancel = self._cancel
-        if cancel is not None:
-            # its loop may have been closed since
-            with suppress(RuntimeError):
-                cancel()
+        if cancel is None:
+            return False
+        # its loop may have been closed since
+        with suppress(RuntimeError):
+            cancel()
+        return True
 
     def _run(self) -> Ran:
         try:

@@ -17,11 +17,13 @@ def timeout(seconds: float) -> Middleware:
     async def middleware(job: Job, call_next: Next) -> Outcome:
         if job.hold is not None:
             job.hold.deadline = datetime.now(UTC) + timedelta(seconds=seconds)
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with limit:
                 return await call_next(job)
         except TimeoutError:
-            # raised by the timeout alone: what the job itself raises has become an outcome further in
+            if not limit.expired():
+                raise
             if job.hold is not None:
                 job.hold.cancelled = True
             return raised(job, TimeoutError(f"{job.type} ran longer than its timeout of {seconds:g} s"))

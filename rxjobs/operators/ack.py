@@ -40,7 +40,10 @@ def ack(*, name: str = "ack") -> Operator:
             def acked(finished: Finished) -> None:
                 nonlocal writing
                 writing -= 1
-                observer.on_next(finished)
+                try:
+                    observer.on_next(finished)
+                except Exception as error:
+                    observer.on_error(error)
                 complete_if_idle()
 
             def end() -> None:

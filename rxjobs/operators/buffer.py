@@ -40,7 +40,7 @@ def buffer(count: int, timespan: float | None = 1.0, *, name: str = "buffer") ->
                         continue
                     gathered.append(one)
                     if len(gathered) == 1 and timespan is not None and count > 1:
-                        timer.disposable = here.later(timespan, send)
+                        timer.disposable = here.later(timespan, send_in_time)
                     if len(gathered) == count:
                         send()
 
@@ -50,6 +50,12 @@ def buffer(count: int, timespan: float | None = 1.0, *, name: str = "buffer") ->
                 gathered.clear()
                 if jobs:
                     observer.on_next(jobs)
+
+            def send_in_time() -> None:
+                try:
+                    send()
+                except Exception as error:
+                    observer.on_error(error)
 
             def end() -> None:
                 send()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from rxjobs.awaiting import called, is_wish_to_stop
 from rxjobs.call import Call, Executor
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
@@ -79,22 +78,22 @@ def _calling(
     check_callable(kind, "function", function)
     if timeout is not None and timeout <= 0:
         raise InvalidOption(f"rj.{kind}: timeout is a number of seconds above 0, or None, not {timeout!r}")
-    call = _caller(function, on)
+    call = called(function if on is None else _running_on(on, function), timeout)
 
     async def work(job: Job) -> Item:
         try:
-            async with asyncio.timeout(timeout):
-                found = await call(job)
+            found = await call(job)
             return finish(job, found) if isinstance(found, Outcome) else use(job, found)
-        except Exception as error:
+        except BaseException as error:  # the function is a user's, and may raise anything
+            if is_wish_to_stop(error):
+                raise
             return fail(job, error)
 
     return each_awaited(kind, work, concurrency, on)
 
 
-def _caller(function: Callable[[Job], Any], on: Executor | None) -> Callable[[Job], Coroutine[Any, Any, Any]]:
-    if on is not None:
-        return lambda job: on.run(Call(function, job, takes_job=True))
-    if inspect.iscoroutinefunction(function):
-        return function
-    return lambda job: asyncio.to_thread(function, job)
+def _running_on(on: Executor, function: Callable[[Job], Any]) -> Callable[[Job], Any]:
+    async def run(job: Job) -> Any:
+        return await on.run(Call(function, job, takes_job=True))
+
+    return run

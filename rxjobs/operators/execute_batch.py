@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable
 
-from rxjobs.awaiting import Awaited
+from rxjobs.awaiting import Awaited, called, is_wish_to_stop
 from rxjobs.decide import raised, resolve, returned
-from rxjobs.demand import let_go, now
+from rxjobs.demand import ended, let_go, now
 from rxjobs.errors import InvalidOption
 from rxjobs.events import Emit, JobStarted
 from rxjobs.job import Job
@@ -41,7 +39,7 @@ def execute_batch(
     check_count("execute_batch", "concurrency", concurrency)
     if timeout is not None and timeout <= 0:
         raise InvalidOption(f"rj.execute_batch: timeout is a number of seconds above 0, or None, not {timeout!r}")
-    call = _caller(handler)
+    call = called(handler, timeout)
 
     def operator(source: Observable[Any]) -> Observable[Any]:
         def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
@@ -49,7 +47,7 @@ def execute_batch(
             here = scope.scheduler
 
             async def work(jobs: list[Job]) -> list[Finished]:
-                return await _perform(jobs, call, timeout, scope.emit)
+                return await _perform(jobs, call, scope.emit)
 
             running: Awaited[list[Job], list[Finished]] = Awaited(work, concurrency, _OneByOne(observer), here, _let_all_go)
 
@@ -65,7 +63,7 @@ def execute_batch(
 
             return CompositeDisposable(
                 source.subscribe(on_the_loop(observer, here, on_next, running.end), scheduler=here),
-                Disposable(lambda: here.here(lambda: running.detach(cancel=scope.cancels))),
+                Disposable(lambda: here.here(lambda: scope.detach(running))),
             )
 
         return Observable(subscribe)
@@ -73,31 +71,25 @@ def execute_batch(
     return operator
 
 
-async def _perform(
-    jobs: list[Job], call: Callable[[list[Job]], Awaitable[Any]], timeout: float | None, emit: Emit
-) -> list[Finished]:
+async def _perform(jobs: list[Job], call: Callable[[list[Job]], Awaitable[Any]], emit: Emit) -> list[Finished]:
     began = now()
     times = [waited(job, began) for job in jobs]
     for job, queue_time in zip(jobs, times, strict=True):
         emit(JobStarted(job=job, queue_time=queue_time, monotonic_time=began))
-    outcomes = await _outcomes(jobs, call, timeout)
+    outcomes = await _outcomes(jobs, call)
     duration = now() - began
-    for job, outcome, queue_time in zip(jobs, outcomes, times, strict=True):
-        tell_end(emit, job, outcome, queue_time, duration)
-    return [Finished(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
+    return [
+        ended(job, tell_end(emit, job, outcome, queue_time, duration))
+        for job, outcome, queue_time in zip(jobs, outcomes, times, strict=True)
+    ]
 
 
-async def _outcomes(jobs: list[Job], call: Callable[[list[Job]], Awaitable[Any]], timeout: float | None) -> list[Outcome]:
+async def _outcomes(jobs: list[Job], call: Callable[[list[Job]], Awaitable[Any]]) -> list[Outcome]:
     try:
-        async with asyncio.timeout(timeout):
-            answer = await call(jobs)
-        return _read(jobs, answer)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            return [Release(reason="its run was stopped") for _ in jobs]
-        return [raised(job, error) for job in jobs]
+        return _read(jobs, await call(jobs))
     except BaseException as error:  # the handler is a user's, and may raise anything
+        if is_wish_to_stop(error):
+            return [Release(reason="its run was stopped") for _ in jobs]
         return [raised(job, error) for job in jobs]
 
 
@@ -119,10 +111,6 @@ def _read(jobs: list[Job], answer: Answer) -> list[Outcome]:
 
 def _are_outcomes(values: Any) -> bool:
     return all(isinstance(value, Outcome) for value in values)
-
-
-def _caller(handler: Handler) -> Callable[[list[Job]], Awaitable[Any]]:
-    return handler if inspect.iscoroutinefunction(handler) else lambda jobs: asyncio.to_thread(handler, jobs)
 
 
 def _let_all_go(items: Sequence[Job | Finished]) -> None:

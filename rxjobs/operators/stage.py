@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from reactivex.disposable import CompositeDisposable, Disposable
 from rxjobs.awaiting import Awaited, LoopScheduler
 from rxjobs.call import Executor
 from rxjobs.decide import raised, resolve
-from rxjobs.demand import let_go
+from rxjobs.demand import ended, let_go
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
 from rxjobs.outcome import Finished, Outcome
@@ -25,12 +26,12 @@ T = TypeVar("T")
 
 def finish(job: Job, outcome: Outcome) -> Finished:
     """The job with how it ended, by the retry rule."""
-    return Finished(job, resolve(job, outcome))
+    return ended(job, resolve(job, outcome))
 
 
 def fail(job: Job, error: BaseException) -> Finished:
     """The job with the failure of a stage, by the retry rule."""
-    return Finished(job, raised(job, error))
+    return ended(job, raised(job, error))
 
 
 def on_the_loop(
@@ -84,7 +85,7 @@ def each_awaited(
 
             return CompositeDisposable(
                 source.subscribe(on_the_loop(observer, here, on_next, running.end), scheduler=here),
-                Disposable(lambda: here.here(lambda: running.detach(cancel=scope.cancels))),
+                Disposable(lambda: here.here(lambda: scope.detach(running))),
             )
 
         return Observable(subscribe)
@@ -117,7 +118,7 @@ def check_callable(name: str, option: str, value: Any) -> None:
 
 
 class _OnTheLoop(abc.ObserverBase[Any]):
-    """Hops to the loop where needed; a stage that raises breaks its pipeline, since a job's failure is a value by then."""
+    """Hops to the loop where needed, in order. A stage that raises breaks its pipeline: a job's failure is a value by then."""
 
     def __init__(
         self,
@@ -130,18 +131,31 @@ class _OnTheLoop(abc.ObserverBase[Any]):
         self._scheduler = scheduler
         self._on_next = on_next
         self._on_completed = on_completed
+        self._on_the_way: deque[Callable[[], object]] = deque()
 
     def on_next(self, value: Any) -> None:
-        if self._scheduler.is_here:
-            try:
-                self._on_next(value)
-            except Exception as error:
-                self._observer.on_error(error)
+        if self._scheduler.is_here and not self._on_the_way:
+            self._take(value)
         else:
-            self._scheduler.here(lambda: self.on_next(value))
+            self._hop(lambda: self._take(value))
 
     def on_error(self, error: Exception) -> None:
-        self._scheduler.here(lambda: self._observer.on_error(error))
+        self._hop(lambda: self._observer.on_error(error))
 
     def on_completed(self) -> None:
-        self._scheduler.here(self._on_completed)
+        self._hop(self._on_completed)
+
+    def _take(self, value: Any) -> None:
+        try:
+            self._on_next(value)
+        except Exception as error:
+            self._observer.on_error(error)
+
+    def _hop(self, action: Callable[[], object]) -> None:
+        # through one queue, so that an end that is told on the loop does not overtake jobs on their way from a thread
+        self._on_the_way.append(action)
+        self._scheduler.here(self._arrive)
+
+    def _arrive(self) -> None:
+        while self._on_the_way:
+            self._on_the_way.popleft()()

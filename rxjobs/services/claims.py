@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import datetime
 from uuid import UUID
 
 from reactivex import Observable
@@ -16,15 +17,23 @@ log = logging.getLogger("rxjobs.claims")
 
 
 def lost_claims(store: Store, node: UUID, held: Callable[[], set[int]], *, every_seconds: float) -> Observable[int]:
-    """How many jobs were given back, again and again. A claim is young until `every_seconds`: its answer may be on the way."""
+    """How many jobs were given back, again and again.
+
+    However late an answer comes, its claim is not lost: a job is given back if it was claimed before the last look, all
+    claims that were on their way at that look have been answered since, and still nobody holds it.
+    """
+    before: datetime | None = None
+    on_their_way: frozenset[object] = frozenset()
 
     async def once() -> int:
-        ids = await patiently("looking for lost claims", lambda: store.lost_claims(node, held(), every_seconds))
+        nonlocal before, on_their_way
+        if on_their_way & store.claims:
+            return 0
+        ids, now = await patiently("looking for lost claims", lambda: store.lost_claims(node, held(), before))
+        before, on_their_way = now, store.claims
         if ids:
             log.warning(
-                "%d jobs were claimed by this node without an answer, and are given back: %s",
-                len(ids),
-                sorted(ids)[:20],
+                "%d jobs were claimed by this node without an answer, and are given back: %s", len(ids), sorted(ids)[:20]
             )
         return len(ids)
 

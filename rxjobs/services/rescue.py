@@ -29,7 +29,7 @@ def rescue(store: Store, own: UUID, *, every_seconds: float, lease_seconds: floa
             ids: set[int] = set()
             while batch := await patiently("rescuing jobs", lambda node=node: store.rescue_jobs(node, BATCH)):  # type: ignore[misc]
                 ids |= batch
-            await patiently("removing a dead node", lambda node=node: store.leave(node))  # type: ignore[misc]
+            await patiently("removing a dead node", lambda node=node: store.bury(node))  # type: ignore[misc]
             log.warning("node %s (%s) is gone, and %d jobs were taken from it", label or node, node, len(ids))
             if ids:
                 emit(JobsRescued(node=str(node), ids=sorted(ids)))

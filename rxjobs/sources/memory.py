@@ -24,7 +24,7 @@ class MemorySource:
         self.asked: list[int] = []
         self.settled: list[Finished] = []
         self._ready: list[Job] = list(jobs)
-        self._open = {job.id for job in self._ready}
+        self._open = {job.id: job for job in self._ready}
         self._closed = False
         self._wakes: Subject[object] = Subject()
 
@@ -35,7 +35,7 @@ class MemorySource:
     def push(self, *jobs: Job) -> None:
         """Add jobs, and wake whoever waits for them."""
         self._ready += jobs
-        self._open |= {job.id for job in jobs}
+        self._open |= {job.id: job for job in jobs}
         self._wakes.on_next("push")
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class MemorySource:
     def _settle(self, job: Job, finished: Finished) -> None:
         match finished.outcome:
             case Complete() | Cancel() | Discard():
-                self._open.discard(job.id)
+                self._open.pop(job.id, None)
             case Retry(delay=delay):
                 self._come_back(job, State.RETRYABLE, job.attempt, delay or 0.0)
             case Snooze(seconds=delay):
@@ -66,7 +66,8 @@ class MemorySource:
                 self._come_back(job, State.AVAILABLE, job.attempt - 1, delay)
 
     def _come_back(self, job: Job, state: State, attempt: int, delay: float) -> None:
-        back = msgspec.structs.replace(job, hold=None, state=state, attempt=attempt)
+        # the job as it was pushed: what stages made of it would not be in its row either
+        back = msgspec.structs.replace(self._open.get(job.id, job), hold=None, state=state, attempt=attempt)
         scheduler_here().later(delay, lambda: self.push(back))
 
     def _end_if_last(self) -> None:

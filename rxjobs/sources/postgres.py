@@ -93,16 +93,17 @@ class PostgresSource:
         types = node.startable(node.definitions if self._where.types is None else self._where.types)
         if not types:
             return []
-        rows = await patiently(f"fetching from queue {self.queue}", lambda: self._claim(n, types))
-        rows.sort(key=_urgency)
-        jobs: list[Job] = []
-        for row in rows:
-            job = self._job(row)
-            if isinstance(job, Job):
-                jobs.append(job)
-            else:
-                await self._discard(job)
-        return jobs
+        with node.store.claiming():  # until this returns, and its caller holds the jobs
+            rows = await patiently(f"fetching from queue {self.queue}", lambda: self._claim(n, types))
+            rows.sort(key=_urgency)
+            jobs: list[Job] = []
+            for row in rows:
+                job = self._job(row)
+                if isinstance(job, Job):
+                    jobs.append(job)
+                else:
+                    await self._discard(job)
+            return jobs
 
     async def settle(self, finished: list[Finished]) -> None:
         """Write outcomes down; returns once they are durable, however long the database is away."""

@@ -40,18 +40,19 @@ class _Pulling:
         self._scope = scope
         self._may_have_more = True  # sources are asked on start: a wake sent before was not heard
         self._held_before = 0
+        self._is_emitting = False
         self._is_last = False
         self._ended = False
+        self._joined: abc.DisposableBase = Disposable()
 
     def start(self) -> abc.DisposableBase:
-        self._ledger.on_room = self._room
-        self._ledger.is_listening = True
         here = self._scope.scheduler.here
         wakes = self._ledger.source.wakes.subscribe(
             lambda _: here(self._wake), lambda error: here(lambda: self._fail(error)), lambda: here(self._no_more_wakes),
             scheduler=self._scope.scheduler,
         )  # fmt: skip
         stop = self._scope.on_stop(self._stop)
+        self._joined = self._ledger.join(self._room)
         self._ask()
         return CompositeDisposable(wakes, stop, Disposable(self._dispose))
 
@@ -88,9 +89,13 @@ class _Pulling:
         held = [self._ledger.hold(job, fetched) for job in jobs]
         self._held_before = self._ledger.demand.held
         held.reverse()
+        self._is_emitting = True
         while held:  # popped, so that a job which an operator drops is let go at once
             self._emit(held)
-        self._ask()
+        self._is_emitting = False
+        if self._ended:
+            self._joined.dispose()
+        self._ledger.tell_room()
         self._end_if_last()
 
     def _emit(self, held: list[Job]) -> None:
@@ -100,8 +105,8 @@ class _Pulling:
             self._fail(error)
 
     def _failed_to_fetch(self, error: BaseException) -> None:
-        self._ledger.tell_room()
         self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        self._ledger.tell_room()
 
     def _no_more_wakes(self) -> None:
         self._is_last = True
@@ -125,6 +130,6 @@ class _Pulling:
 
     def _dispose(self) -> None:
         self._ended = True
-        if self._ledger.on_room == self._room:
-            self._ledger.is_listening = False
-            self._ledger.on_room = None
+        # an operator that ends the stream in the middle of what was fetched has dropped the rest
+        if not self._is_emitting or self._scope.is_breaking:
+            self._joined.dispose()

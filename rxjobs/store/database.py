@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
@@ -39,8 +39,10 @@ class Database:
                 reset=_keep,
                 server_settings={"application_name": "rxjobs"},
             )
-        except (*_REFUSALS, OSError, ValueError, asyncpg.InterfaceError, TimeoutError) as error:
+        except (*_REFUSALS, OSError, asyncpg.InterfaceError, TimeoutError) as error:
             raise _no_database(self.dsn, error) from error
+        except ValueError:
+            raise _no_dsn(self.dsn) from None
 
     async def close(self) -> None:
         """Disconnect, at once where the server does not answer."""
@@ -71,22 +73,21 @@ class Database:
                 command_timeout=STATEMENT_TIMEOUT,
                 server_settings={"application_name": "rxjobs"},
             )
-        except (*_REFUSALS, ValueError) as error:
-            if passes(error):
+        except (*_REFUSALS, asyncpg.ClientConfigurationError) as error:
+            if passes(error) and not isinstance(error, ValueError):
                 raise
             raise _no_database(self.dsn, error) from error
+        except ValueError:
+            raise _no_dsn(self.dsn) from None
 
 
 def masked(dsn: str) -> str:
-    """The DSN without its password."""
-    try:
-        parts = urlsplit(dsn)
-        if parts.password is None:
-            return dsn
-        host = parts.netloc.rpartition("@")[2]
-        return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{host}"))
-    except ValueError:
-        return "(a DSN that cannot be read)"
+    """The DSN without its passwords, also where it is no well-formed one: rather too little is shown than too much."""
+    return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD_OF_USER.sub(r"\1***@", dsn))
+
+
+_PASSWORD_OF_USER = re.compile(r"(://[^:@/?#]*:).*@", re.DOTALL)
+_PASSWORD_OPTION = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^&\s]*)", re.IGNORECASE)
 
 
 _REFUSALS = (asyncpg.PostgresError, ssl.SSLError)
@@ -100,3 +101,11 @@ async def _keep(connection: asyncpg.Connection[Any]) -> None:
 def _no_database(dsn: str, error: BaseException) -> NoDatabase:
     reason = str(error) or type(error).__name__
     return NoDatabase(f"no connection to {masked(dsn)}: {reason}. Is the server up, and is RXJOBS_DSN, --dsn or App(dsn) right?")
+
+
+def _no_dsn(dsn: str) -> NoDatabase:
+    # what could not be read may be a part of the password, so that the parser's own words are not passed on
+    return NoDatabase(
+        f"{masked(dsn)} is no DSN of PostgreSQL: it is postgresql://user:password@host:5432/database, with %40 and the like for "
+        "special characters in a password. Is RXJOBS_DSN, --dsn or App(dsn) right?"
+    )

@@ -57,6 +57,7 @@ class Written(msgspec.Struct):
 
     ids: list[int] = []
     attempts: list[int] = []
+    attempted_at: list[datetime | None] = []
     states: list[str] = []
     delays: list[float | None] = []
     given_back: list[int] = []
@@ -70,6 +71,7 @@ class Written(msgspec.Struct):
             state, delay, given_back, failure = _change(one.outcome)
             rows.ids.append(one.job.id)
             rows.attempts.append(one.job.attempt)
+            rows.attempted_at.append(one.job.attempted_at)
             rows.states.append(state)
             rows.delays.append(delay)
             rows.given_back.append(given_back)

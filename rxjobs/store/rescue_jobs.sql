@@ -1,13 +1,19 @@
 -- Take up to $2 jobs from the dead node $1: available at once the first time, after the default backoff from then on, discarded
 -- where attempts are used up. The row names no node from then on, so that a late ack of the dead one is known for stale.
--- $3 channel to notify, or NULL. Returns the ids.
-WITH lost AS MATERIALIZED (
+-- $3 channel to notify, or NULL. Returns the ids: none of a node whose lease was renewed meanwhile, which waits for that to be known.
+-- A node that jobs are taken from cannot renew any more, so that it learns of it.
+WITH dead AS (
+    UPDATE {schema}.nodes
+    SET expires_at = '-infinity'
+    WHERE id = $1 AND expires_at < now()
+    RETURNING id
+), lost AS MATERIALIZED (
     SELECT id, attempt >= max_attempts AS is_last, attempt,
            (SELECT count(*) FROM jsonb_array_elements(COALESCE(errors, '[]')) AS error WHERE error ->> 'type' = 'rxjobs.NodeLost') AS rescues,
            jsonb_build_array(jsonb_build_object('attempt', attempt, 'type', 'rxjobs.NodeLost', 'at', now(), 'node', node,
                'message', 'the node that ran it was lost', 'traceback', '', 'duration', NULL, 'trace_id', NULL)) AS error
     FROM {schema}.live_jobs
-    WHERE node = $1 AND state = 'executing'
+    WHERE node = (SELECT id FROM dead) AND state = 'executing'
     ORDER BY id
     LIMIT $2
     FOR UPDATE SKIP LOCKED

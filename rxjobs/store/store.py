@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +26,22 @@ class Store:
         self.schema = schema
         self.channel = schema
         self._notify = schema if notify else None
+        self._claiming: set[object] = set()
+
+    @contextmanager
+    def claiming(self) -> Iterator[None]:
+        """While inside, a claim may have been made whose jobs nobody holds yet."""
+        claim = object()
+        self._claiming.add(claim)
+        try:
+            yield
+        finally:
+            self._claiming.discard(claim)
+
+    @property
+    def claims(self) -> frozenset[object]:
+        """The claims on their way."""
+        return frozenset(self._claiming)
 
     async def insert_jobs(self, jobs: Sequence[NewJob], connection: Connection | None = None) -> Rows:
         """Insert jobs; gives their ids and states, in order."""
@@ -72,13 +90,18 @@ class Store:
         """The nodes whose lease ran out: id and label."""
         return [(row["id"], row["label"]) for row in await self._run("expired_nodes", lease_seconds)]
 
+    async def bury(self, node: UUID) -> None:
+        """Remove a dead node."""
+        await self._run("bury", node)
+
     async def rescue_jobs(self, node: UUID, limit: int) -> set[int]:
         """Take jobs from a dead node."""
         return _ids(await self._run("rescue_jobs", node, limit, self._notify))
 
-    async def lost_claims(self, node: UUID, held: Iterable[int], older_than: float) -> set[int]:
-        """Give back what a node has claimed without knowing it."""
-        return _ids(await self._run("lost_claims", node, list(held), older_than, self._notify))
+    async def lost_claims(self, node: UUID, held: Iterable[int], before: datetime | None) -> tuple[set[int], datetime]:
+        """Give back what a node has claimed without knowing it; gives the ids, and PostgreSQL's time."""
+        (row,) = await self._run("lost_claims", node, list(held), before, self._notify)
+        return set(row["ids"]), row["now"]
 
     async def prune_jobs(self, keep: float, limit: int) -> int:
         """Delete finished jobs older than `keep` seconds; gives how many."""

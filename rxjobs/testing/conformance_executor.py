@@ -103,7 +103,7 @@ async def ends_a_cancelled_call_at_once(place: Executor) -> None:
     """A running call that is cancelled returns within a second, and the next one runs."""
     with tempfile.TemporaryDirectory() as folder:
         mark = Path(folder, "begun")
-        task = asyncio.create_task(caught(place, call_of(jobs.begin_and_sleep, str(mark), 3)))
+        task = asyncio.create_task(caught(place, call_of(jobs.begin_and_sleep, str(mark), 2)))
         await until(mark.exists)
         began = time.monotonic()
         task.cancel()

@@ -4,9 +4,9 @@ from concurrent import futures
 
 import pytest
 
-from rxjobs.errors import InvalidOption
-from rxjobs.executors.in_pool import PoolBroken, in_pool
-from rxjobs.executors.remote import UnstorableResult
+from rxjobs.call import UnstorableResult
+from rxjobs.errors import InvalidOption, PoolBroken
+from rxjobs.executors.in_pool import in_pool
 from rxjobs.failure import describe
 from rxjobs.testing import conformance_executor as conformance
 from rxjobs.testing import conformance_jobs
@@ -65,7 +65,7 @@ async def test_a_pool_that_broke_is_told(processes):
         error = await caught(executor, call_of(jobs.exit_now, 1))
         assert isinstance(error, PoolBroken)
         assert "only its owner" in str(error)
-        assert describe(error).type == "rxjobs.PoolBroken"
+        assert describe(error).type == "rxjobs.errors.PoolBroken"
 
 
 async def test_close_leaves_the_pool_to_its_owner(threads):

@@ -128,7 +128,7 @@ async def test_an_abandoned_thread_that_ends_leaves_no_more_than_n(block):
     await until(lambda: threads() == 0)
 
 
-async def test_a_cancelled_coroutine_is_stopped_in_its_thread():
+async def test_a_cancelled_coroutine_is_stopped_in_its_thread(caplog):
     ended = threading.Event()
     running = threading.Event()
 
@@ -146,6 +146,7 @@ async def test_a_cancelled_coroutine_is_stopped_in_its_thread():
     await task
     await until(ended.is_set)
     await until(lambda: executor.abandoned == 0)
+    assert not caplog.records
     await executor.close()
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import asyncpg
 import pytest
 
 from rxjobs.store.database import Database
@@ -9,16 +12,30 @@ from rxjobs.store.store import Store
 from tests.store.ground import SCHEMA, a_node, migrated
 
 
+@pytest.fixture(scope="session")
+def ground(databases):
+    """The DSN of a migrated database that is emptied for each test: that is ten times as fast as a new one."""
+
+    async def migrate():
+        await (await migrated(dsn)).close()
+
+    dsn = databases.take()
+    asyncio.run(migrate())
+    yield dsn
+    databases.give_back(dsn)
+
+
 @pytest.fixture
-async def connection(dsn):
-    connection = await migrated(dsn)
+async def connection(ground):
+    connection = await asyncpg.connect(ground)
+    await connection.execute("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes RESTART IDENTITY")
     yield connection
     await connection.close()
 
 
 @pytest.fixture
-async def database(dsn):
-    database = Database(dsn)
+async def database(ground):
+    database = Database(ground)
     await database.open()
     yield database
     await database.close()

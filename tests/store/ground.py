@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,6 +12,7 @@ import asyncpg
 from rxjobs.store.migrate import migrate
 
 SCHEMA = "rxjobs"
+CLAIMED_AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
 async def migrated(dsn: str, schema: str = SCHEMA) -> asyncpg.Connection[Any]:
@@ -32,10 +34,8 @@ async def a_row(connection: asyncpg.Connection[Any], **columns: Any) -> int:
 
 
 async def a_claimed_row(connection: asyncpg.Connection[Any], node: UUID, attempt: int = 1, **columns: Any) -> int:
-    """Put one job there that a node executes."""
-    id_ = await a_row(connection, state="executing", node=node, attempt=attempt, **columns)
-    await connection.execute("UPDATE rxjobs.live_jobs SET attempted_at = now() WHERE id = $1", id_)
-    return id_
+    """Put one job there that a node executes, since CLAIMED_AT."""
+    return await a_row(connection, state="executing", node=node, attempt=attempt, attempted_at=CLAIMED_AT, **columns)
 
 
 async def a_node(connection: asyncpg.Connection[Any], *, seconds: float = 60.0, label: str = "") -> UUID:

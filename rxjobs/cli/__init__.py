@@ -1,0 +1,88 @@
+"""The command `rxjobs`. A command's module is imported when it is called, or when its help is asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from cyclopts import App as Commands
+from cyclopts import CycloptsError, Parameter
+
+from rxjobs.cli.escaping import on_one_line
+from rxjobs.errors import RxJobsError
+
+MISTAKE, INTERRUPTED = 2, 130
+HELP = {"--help", "-h"}
+
+commands = Commands(
+    name="rxjobs",
+    help="Run and look after background jobs: reactive streams on PostgreSQL.",
+    help_format="plaintext",
+    version=lambda: version("rxjobs"),
+    # what a user does not say is left to the settings, so no option has a --no- form
+    default_parameter=Parameter(negative=()),
+    exit_on_error=False,
+    print_error=False,
+    result_action="return_value",
+)
+# not named as the modules of their commands: to import those would put them here instead
+_jobs = Commands(name="jobs", help="Look at jobs, and cancel, retry or delete them.")
+_queues = Commands(name="queues", help="Look at queues.")
+
+commands.command("rxjobs.cli.demo:demo", name="demo")
+commands.command("rxjobs.cli.run:run", name="run", usage="Usage: rxjobs run MODULE:APP [OPTIONS]")
+commands.command("rxjobs.cli.migrate:migrate", name="migrate")
+commands.command("rxjobs.cli.enqueue:enqueue", name="enqueue", usage="Usage: rxjobs enqueue NAME --app MODULE:APP [KEY=VALUE...]")
+commands.command(_jobs)
+_jobs.command("rxjobs.cli.jobs:list_jobs", name="list")
+_jobs.command("rxjobs.cli.jobs:show", name="show", usage="Usage: rxjobs jobs show ID [OPTIONS]")
+_jobs.command("rxjobs.cli.jobs:cancel", name="cancel", usage="Usage: rxjobs jobs cancel [IDS...] [OPTIONS]")
+_jobs.command("rxjobs.cli.jobs:retry", name="retry", usage="Usage: rxjobs jobs retry [IDS...] [OPTIONS]")
+_jobs.command("rxjobs.cli.jobs:delete", name="delete", usage="Usage: rxjobs jobs delete [IDS...] [OPTIONS]")
+commands.command(_queues)
+_queues.command("rxjobs.cli.queues:list_queues", name="list")
+
+
+def main() -> None:
+    """Do what the command line says, and exit: 0 done, 1 something broke, 2 a mistake, told in one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(_answer(sys.argv[1:]))
+
+
+def _answer(arguments: Sequence[str]) -> int:
+    try:
+        if len(arguments) < 2 or not HELP.isdisjoint(arguments):
+            import_all()
+        code = commands(arguments)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except CycloptsError as error:
+        return _complain(f"{error} See: {_help_for(error)}")
+    except RxJobsError as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # whoever read our output has seen enough; what is still buffered must not fail once more while Python exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def import_all() -> None:
+    """Import every command: a list of commands says what each is for, and that stands at its function."""
+    for group in (commands, _jobs, _queues):
+        for name in group:
+            group[name]
+
+
+def _complain(text: str) -> int:
+    print(f"rxjobs: {on_one_line(text)}", file=sys.stderr)
+    return MISTAKE
+
+
+def _help_for(error: CycloptsError) -> str:
+    return " ".join(["rxjobs", *(error.command_chain or ()), "--help"])

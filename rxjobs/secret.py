@@ -1,0 +1,78 @@
+"""A value that is not shown: in no error, log, trace or table, and in no reader of rows that does not know its type."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, NoReturn, TypeVar, get_args, get_origin
+
+from rxjobs.errors import InvalidOption
+
+T = TypeVar("T")
+
+MASK = "***"
+MARK = "rxjobs.secret"
+"""The key of the JSON object that a secret is stored as, so that a reader of the row knows what not to show."""
+
+
+class Secret(Generic[T]):
+    """A value that shows as `***` wherever it is printed; `get()` gives it.
+
+    A parameter or a field annotated `Secret[str]` takes a plain text too, and the job gets a Secret. It is not encrypted by
+    this: App(codec=EncryptedCodec(...)) does that.
+    """
+
+    __slots__ = ("_value",)
+    _value: T
+
+    def __init__(self, value: T) -> None:
+        if isinstance(value, Secret):
+            raise InvalidOption("a Secret holds a plain value, not another Secret")
+        object.__setattr__(self, "_value", value)
+
+    def get(self) -> T:
+        """The value itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return MASK
+
+    def __format__(self, how: str) -> str:
+        return format(MASK, how)
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other._value if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a Secret does not change; make another")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]  # both are refused
+
+    def __copy__(self) -> Secret[T]:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Secret[T]:
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a Secret is not pickled, since its value could then be read; pass what get() gives, or name the secret")
+
+
+def is_secret(kind: Any) -> bool:
+    """Whether a type is Secret, with or without its parameter."""
+    return kind is Secret or get_origin(kind) is Secret
+
+
+def inner_type(kind: Any) -> Any:
+    """What a type of secret holds."""
+    return get_args(kind)[0] if get_args(kind) else Any
+
+
+def mask(value: Any) -> Any:
+    """Plain JSON with `***` in place of what is marked as secret."""
+    if isinstance(value, dict):
+        return MASK if MARK in value else {key: mask(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [mask(item) for item in value]
+    return value

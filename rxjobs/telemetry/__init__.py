@@ -1,0 +1,1 @@
+"""What the outside sees: spans and metrics, by OpenTelemetry's API. No other package of rxjobs imports it."""

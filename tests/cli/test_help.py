@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from tests.cli.conftest import SCRIPT
+
+COMMANDS = [
+    "run",
+    "migrate",
+    "enqueue",
+    "demo",
+    "jobs list",
+    "jobs show",
+    "jobs cancel",
+    "jobs retry",
+    "jobs delete",
+    "queues list",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_has_an_example_and_the_options_of_all(rxjobs, command):
+    ran = rxjobs(*command.split(), "--help")
+    assert ran.code == 0
+    assert f"Example: rxjobs {command} " in ran.out
+    assert all(option in ran.out for option in ("--dsn", "--schema", "--json"))
+
+
+def test_the_list_of_commands_says_what_each_is_for(rxjobs):
+    for arguments, names in (
+        ([], ["run", "migrate", "enqueue", "demo", "jobs", "queues"]),
+        (["jobs"], ["list", "show", "cancel", "retry", "delete"]),
+        (["queues", "--help"], ["list"]),
+    ):
+        ran = rxjobs(*arguments)
+        assert ran.code == 0
+        listed = {words[1]: words[2:-1] for words in map(str.split, ran.out.splitlines()) if len(words) > 2}
+        assert all(len(listed[name]) > 1 for name in names), ran.out
+
+
+def test_the_script_and_the_module_are_the_command():
+    for command in ([SCRIPT], [sys.executable, "-m", "rxjobs"]):
+        ran = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+        assert ran.stdout.strip() == version("rxjobs")

@@ -1,0 +1,192 @@
+"""PostgreSQL goes away, and comes back."""
+
+import asyncio
+import os
+import signal
+import time
+
+import asyncpg
+import pytest
+
+import rxjobs as rj
+from rxjobs.testing import fill
+from tests.journeys.ground import until
+from tests.servers import PrivatePostgres
+
+SMALL = {"shared_buffers": "16MB", "max_connections": "40"}
+FAST = {"rxjobs_lease_seconds": 3, "rxjobs_heartbeat_seconds": 0.5, "rxjobs_rescue_seconds": 0.5, "rxjobs_poll_seconds": 0.5}
+RECOVERY = 5.0
+"""Seconds from a server that accepts connections to the next job that starts; on a machine that is busy."""
+
+
+async def counted(dsn, sql):
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetchval(sql)
+    finally:
+        await connection.close()
+
+
+async def filled(dsn, count, seconds):
+    await rj.App(dsn).migrate()
+    connection = await asyncpg.connect(dsn)
+    await fill(connection, "work", count, args={"seconds": seconds})
+    await connection.close()
+
+
+def exactly_once(workers, count):
+    started = [id_ for worker in workers for id_ in worker.ids("start")]
+    ended = [id_ for worker in workers for id_ in worker.ids("end")]
+    assert len(started) == len(set(started)) == count
+    assert sorted(ended) == sorted(started)
+
+
+@pytest.mark.timeout(120)
+async def test_a_server_that_is_stopped_for_ten_seconds_three_times_costs_no_job(start):
+    """The workers, two of them, are not started again; their leases are shorter than the outage."""
+    async with PrivatePostgres(**SMALL) as postgres:
+        await filled(postgres.dsn, 1_200, 0.2)
+        workers = [start(postgres.dsn, max_demand=30, **FAST) for _ in range(2)]
+        for _ in range(3):
+            before = sum(len(worker.lines("start")) for worker in workers)
+            await until(lambda before=before: sum(len(worker.lines("start")) for worker in workers) > before + 100)
+            await postgres.stop()
+            await asyncio.sleep(10)
+            idle = [len(worker.lines("start")) for worker in workers]
+            assert all(worker.process.poll() is None for worker in workers)
+            await postgres.start()
+            back = time.time()
+            for worker, before in zip(workers, idle, strict=True):
+                await until(lambda worker=worker, before=before: len(worker.lines("start")) > before)
+                assert worker.lines("start")[before].at - back < RECOVERY, worker.log
+        done = "SELECT count(*) = 1200 FROM rxjobs.finished_jobs WHERE state = 'completed' AND attempt = 1 AND errors IS NULL"
+        await until(lambda: counted(postgres.dsn, done), seconds=40)
+        exactly_once(workers, 1_200)
+        for worker in workers:
+            assert len(worker.log.splitlines()) < 150  # a few lines for each part that had to wait, and each time
+            worker.process.send_signal(signal.SIGTERM)
+            assert await worker.ended(10) == 0
+            assert "Traceback" not in worker.log
+
+
+async def test_crashes_of_the_server_cost_no_job(start):
+    async with PrivatePostgres(**SMALL) as postgres:
+        await filled(postgres.dsn, 800, 0.05)
+        worker = start(postgres.dsn, **FAST)
+
+        async def ran(more):
+            before = len(worker.lines("start"))
+            await until(lambda: len(worker.lines("start")) > before + more)
+
+        await ran(50)
+        backend = await counted(postgres.dsn, "SELECT pid FROM pg_stat_activity WHERE application_name = 'rxjobs' LIMIT 1")
+        os.kill(backend, signal.SIGKILL)  # the others are ended by the postmaster, which then recovers
+        await ran(50)
+        await postgres.restart("immediate")
+        await ran(50)
+        await postgres.kill_postmaster()
+        await postgres.start()
+        done = "SELECT count(*) = 800 FROM rxjobs.finished_jobs WHERE state = 'completed'"
+        await until(lambda: counted(postgres.dsn, done))
+        exactly_once([worker], 800)
+
+
+async def test_a_stop_does_not_wait_for_a_database_that_is_away(start):
+    async with PrivatePostgres(**SMALL) as postgres:
+        await filled(postgres.dsn, 200, 0.1)
+        worker = start(postgres.dsn, rxjobs_shutdown_grace=1, **FAST)
+        await until(lambda: len(worker.lines("start")) > 20)
+        await postgres.stop()
+        worker.process.send_signal(signal.SIGTERM)
+        assert await worker.ended(15) == 0
+        assert "could not be written down; their lease will free them" in worker.log
+
+
+async def test_a_read_only_server_is_waited_for(start):
+    async with PrivatePostgres(**SMALL) as postgres:
+        await filled(postgres.dsn, 100, 0.05)
+        connection = await asyncpg.connect(postgres.dsn)
+        await connection.execute("ALTER SYSTEM SET default_transaction_read_only = on; ")
+        worker = start(postgres.dsn, **FAST)
+        await until(lambda: len(worker.lines("start")) > 10)
+        await connection.execute("SELECT pg_reload_conf()")
+        await until(lambda: "read-only" in worker.log)
+        await asyncio.sleep(1)
+        await connection.execute("SET default_transaction_read_only = off")
+        await connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
+        await connection.execute("SELECT pg_reload_conf()")
+        await until(lambda: connection.fetchval("SELECT count(*) = 100 FROM rxjobs.finished_jobs WHERE state = 'completed'"))
+        await connection.close()
+        exactly_once([worker], 100)
+
+
+async def test_a_listener_that_is_cut_off_comes_back_and_misses_nothing(dsn):
+    app = rj.App(dsn, migrate=True, poll_seconds=600)
+    ran = []
+
+    @app.job
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    listeners = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+    connection = await asyncpg.connect(dsn)
+    async with app.running():
+        await until(lambda: connection.fetchval(listeners))
+        for round_ in range(3):
+            await connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({listeners}) AS listening")
+            for n in range(10):  # some of them while nobody listens
+                await work.enqueue(10 * round_ + n)
+                await asyncio.sleep(0.01)
+            await until(lambda round_=round_: len(ran) == 10 * round_ + 10, seconds=10)
+            await until(lambda: connection.fetchval(listeners))
+        await work.enqueue(30)
+        await until(lambda: 30 in ran, seconds=5)
+    await connection.close()
+    assert sorted(ran) == list(range(31))
+
+
+async def test_junk_notifications_change_nothing(dsn, caplog):
+    app = rj.App(dsn, migrate=True, poll_seconds=600)
+    ran = []
+
+    @app.job
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    connection = await asyncpg.connect(dsn)
+    async with app.running():
+        await until(lambda: connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"))
+        for junk in ("", "x" * 7_999, "default\x01", '{"pause": "default"}', "défaut"):
+            await connection.execute("SELECT pg_notify('rxjobs', $1)", junk)
+        await work.enqueue(1)
+        await until(lambda: ran == [1])
+    await connection.close()
+    assert [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+async def test_without_notify_every_job_starts_within_two_polls(dsn):
+    poll = 1.0
+    app = rj.App(dsn, migrate=True, notify=False, poll_seconds=poll)
+
+    @app.job
+    async def work() -> None: ...
+
+    async with app.running():
+        await until(lambda: work.enqueue())
+        await until(lambda: completed(app, 1))
+        for _ in range(3):
+            await app.enqueue_many([work.new() for _ in range(100)])
+            await asyncio.sleep(0.4)
+        await app.enqueue_many([work.options(delay=0.5).new() for _ in range(10)])
+        await until(lambda: completed(app, 311))
+    async with app:
+        connection = await asyncpg.connect(dsn)
+        late = await connection.fetchval(
+            "SELECT extract(epoch FROM max(attempted_at - scheduled_at))::float8 FROM rxjobs.finished_jobs"
+        )
+        await connection.close()
+    assert late < 2 * poll
+
+
+async def completed(app, count):
+    return await app.jobs.count() == {"completed": count}

@@ -1,0 +1,47 @@
+"""A worker process as a user would write it: settings from RXJOBS_*, and a ledger of what ran, outside of the database."""
+
+import asyncio
+import os
+import time
+from datetime import UTC, datetime
+
+import rxjobs as rj
+
+ledger = os.open(os.environ["LEDGER"], os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+app = rj.App()
+
+
+def note(what: str) -> None:
+    """One line a fact, each by one write: whole also when this process is killed."""
+    job = rj.current_job()
+    os.write(ledger, f"{what} {job.id} {job.attempt} {datetime.now(UTC).timestamp()}\n".encode())
+
+
+@app.job(name="work")
+async def work(seconds: float = 0.0) -> None:
+    note("start")
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        note("cancelled")
+        raise
+    note("end")
+
+
+@app.job(name="thread")
+def thread(seconds: float = 0.0) -> None:
+    note("start")
+    time.sleep(seconds)
+    note("end")
+
+
+@app.job(name="block")
+async def block(seconds: float = 0.0) -> None:
+    """A bad citizen: it holds up the whole event loop."""
+    note("start")
+    time.sleep(seconds)  # noqa: ASYNC251 - that is the point
+    note("end")
+
+
+if __name__ == "__main__":
+    app.run(app.source("default", max_demand=int(os.environ.get("MAX_DEMAND", "40"))).pipe(rj.execute(concurrency=20), rj.ack()))

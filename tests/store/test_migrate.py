@@ -1,0 +1,147 @@
+import asyncio
+
+import asyncpg
+import pytest
+
+from rxjobs import errors
+from rxjobs.store import migrate as migrations
+from rxjobs.store.statements import with_schema
+from rxjobs.store.store import Store
+
+SHAPE = """
+SELECT 'column' AS kind, format('%s.%s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+       pg_get_expr(d.adbin, d.adrelid)) AS what
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE c.relnamespace = $1::regnamespace AND a.attnum > 0
+UNION ALL
+SELECT 'class', format('%s %s %s', relname, relkind, reloptions) FROM pg_class WHERE relnamespace = $1::regnamespace
+UNION ALL
+SELECT 'constraint', format('%s %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE connamespace = $1::regnamespace
+UNION ALL
+SELECT 'index', indexdef FROM pg_indexes WHERE schemaname = $1
+UNION ALL
+SELECT 'view', definition FROM pg_views WHERE schemaname = $1
+UNION ALL
+SELECT 'type', format('%s %s', t.typname, e.enumlabel) FROM pg_type t JOIN pg_enum e ON e.enumtypid = t.oid
+WHERE t.typnamespace = $1::regnamespace
+UNION ALL
+SELECT 'function', pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = $1::regnamespace
+UNION ALL
+SELECT 'comment', description FROM pg_description
+ORDER BY 1, 2
+"""
+
+
+@pytest.fixture
+async def bare(dsn):
+    connection = await asyncpg.connect(dsn)
+    yield connection
+    await connection.close()
+
+
+async def shape(connection, schema):
+    """All that pg_catalog knows of a schema, its own name left out."""
+    rows = await connection.fetch(SHAPE.replace("$1", f"'{schema}'"))
+    return [(row["kind"], row["what"].replace(schema, "S")) for row in rows if row["what"] is not None]
+
+
+async def test_a_second_run_does_nothing(bare):
+    assert await migrations.migrate(bare, "rxjobs") == [name for _, name, _ in migrations.steps()]
+    before = await shape(bare, "rxjobs")
+    assert await migrations.migrate(bare, "rxjobs") == []
+    assert await shape(bare, "rxjobs") == before
+    await migrations.check(bare, "rxjobs")
+
+
+async def test_of_many_at_once_one_does_it_and_the_others_wait(dsn):
+    connections = [await asyncpg.connect(dsn) for _ in range(5)]
+    done = await asyncio.gather(*(migrations.migrate(connection, "rxjobs") for connection in connections))
+    assert sorted(map(len, done)) == [0, 0, 0, 0, len(migrations.steps())]
+    assert not await connections[0].fetch("SELECT FROM pg_locks WHERE locktype = 'advisory'")
+    for connection in connections:
+        await connection.close()
+
+
+async def test_the_script_makes_what_migrate_makes(bare, databases):
+    await migrations.migrate(bare, "rxjobs")
+    other = await asyncpg.connect(by_hand := databases.take())
+    await other.execute(migrations.script("rxjobs"))
+    await migrations.check(other, "rxjobs")
+    assert await migrations.migrate(other, "rxjobs") == []
+    assert await shape(other, "rxjobs") == await shape(bare, "rxjobs")
+    await other.close()
+    databases.give_back(by_hand)
+
+
+async def test_it_works_under_any_name_it_takes_and_touches_nothing_else(bare):
+    await migrations.migrate(bare, "rxjobs")
+    for name in ("order", "order_", "_", "a" * 48, "jobs2"):
+        await migrations.migrate(bare, name)
+        await migrations.check(bare, name)
+    assert await shape(bare, "jobs2") == await shape(bare, "order_")
+    assert await shape(bare, "public") == [row for row in await shape(bare, "public") if row[0] == "comment"]
+
+
+async def test_a_step_that_fails_leaves_nothing(bare, monkeypatch):
+    broken = (9000, "broken", "CREATE TABLE {schema}.half (); SELECT 1 / 0;")
+    steps = [*migrations.steps(), broken]
+    monkeypatch.setattr(migrations, "steps", lambda: steps)
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await migrations.migrate(bare, "rxjobs")
+    assert not await bare.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = 'rxjobs'")
+
+
+async def test_a_schema_is_brought_up_from_any_older_version(bare, databases):
+    steps = migrations.steps()
+    await migrations.migrate(bare, "rxjobs")
+    for already in range(len(steps)):
+        connection = await asyncpg.connect(dsn := databases.take())
+        await connection.execute(with_schema(migrations._GROUND, "rxjobs"))
+        for number, name, sql in steps[:already]:
+            await connection.execute(with_schema(sql + migrations._done(number, name), "rxjobs"))
+        with pytest.raises(errors.NotMigrated, match=f"version {already} and this .* needs {steps[-1][0]}: run `rxjobs migrate`"):
+            await migrations.check(connection, "rxjobs")
+        assert await migrations.migrate(connection, "rxjobs") == [name for _, name, _ in steps[already:]]
+        assert await shape(connection, "rxjobs") == await shape(bare, "rxjobs")
+        await connection.close()
+        databases.give_back(dsn)
+
+
+async def test_a_schema_that_is_not_there_is_refused_with_advice(bare):
+    for schema in ("rxjobs", "public"):
+        with pytest.raises(errors.NotMigrated, match=f"'{schema}' is not there: run `rxjobs migrate`"):
+            await migrations.check(bare, schema)
+
+
+async def test_a_schema_of_a_newer_rxjobs_is_refused_and_not_touched(bare):
+    await migrations.migrate(bare, "rxjobs")
+    await bare.execute("INSERT INTO rxjobs.migrations (version, name) VALUES (9999, 'later')")
+    before = await shape(bare, "rxjobs")
+    for refuse in (migrations.check, migrations.migrate):
+        with pytest.raises(errors.SchemaTooNew, match="version 9999.*upgrade rxjobs"):
+            await refuse(bare, "rxjobs")
+    assert await shape(bare, "rxjobs") == before
+
+
+async def test_a_lock_that_somebody_keeps_is_not_waited_for_without_end(bare, dsn, monkeypatch):
+    monkeypatch.setattr(migrations, "LOCK_TIMEOUT", "100ms")
+    other = await asyncpg.connect(dsn)
+    async with other.transaction():
+        await other.execute("SELECT pg_advisory_xact_lock(hashtextextended('rxjobs.' || 'rxjobs', 0))")
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await migrations.migrate(bare, "rxjobs")
+    await other.close()
+    assert await migrations.migrate(bare, "rxjobs")
+
+
+async def test_running_statements_survive_an_altered_table(connection, store, node):
+    """Cached plans and cached types are invalid then, and asyncpg says so of a connection that has used them."""
+    for _ in range(2):
+        await store.fetch_jobs("default", 1, ["work"], node)
+        await store.get_jobs([1])
+    await connection.execute("ALTER TABLE rxjobs.live_jobs ADD COLUMN later integer")
+    try:
+        assert await store.fetch_jobs("default", 1, ["work"], node) == []
+        assert await Store.get_jobs(store, [1]) == []
+    finally:
+        await connection.execute("ALTER TABLE rxjobs.live_jobs DROP COLUMN later")

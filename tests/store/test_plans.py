@@ -1,0 +1,127 @@
+"""The plans of the hot statements, as a long-lived connection runs them: prepared, and generic."""
+
+import json
+
+import pytest
+
+from rxjobs.definition import NewJob
+from rxjobs.failure import Failure
+from rxjobs.job import Job
+from rxjobs.outcome import Complete, Discard, Finished, Retry, Snooze
+from rxjobs.store.encoding import NewRows, Written
+from rxjobs.store.statements import statement
+from tests.store.ground import a_node, migrated
+
+READY, FINISHED, BATCH, RUNS = 60_000, 20_000, 500, 12
+
+
+async def fill(connection):
+    await connection.execute(
+        f"""
+        INSERT INTO rxjobs.live_jobs (type, queue, priority, args)
+        SELECT 'work', 'mail', n % 3, json_build_object('n', n) FROM generate_series(1, {READY}) AS n;
+        INSERT INTO rxjobs.finished_jobs (id, inserted_at, scheduled_at, state, attempt, max_attempts, priority, type, queue, args)
+        SELECT -n, now(), now(), 'completed', 1, 20, 0, 'work', 'mail', '{{}}' FROM generate_series(1, {FINISHED}) AS n;
+        """
+    )
+
+
+@pytest.fixture(params=["never analyzed", "analyzed while full", "analyzed while empty"])
+async def filled(ground, request):
+    connection = await migrated(ground)
+    await connection.execute("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes RESTART IDENTITY")
+    await connection.execute("SET plan_cache_mode = force_generic_plan")
+    if request.param == "analyzed while empty":
+        await connection.execute("VACUUM ANALYZE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes")
+    await fill(connection)
+    if request.param == "analyzed while full":
+        await connection.execute("VACUUM ANALYZE rxjobs.live_jobs, rxjobs.finished_jobs")
+    yield connection
+    await connection.close()
+
+
+async def plan(connection, name, *arguments):
+    """The generic plan of a statement, run with these arguments: its nodes, as one list."""
+    await connection.execute("LOAD 'auto_explain'")
+    prepared = await connection.prepare(statement(name, "rxjobs"))
+    messages = []
+
+    def heard(_, message):
+        messages.append(message.message)
+
+    connection.add_log_listener(heard)
+    await connection.execute(
+        "SET auto_explain.log_min_duration = 0; SET auto_explain.log_format = json; SET auto_explain.log_analyze = on; "
+        "SET auto_explain.log_buffers = on; SET client_min_messages = log"
+    )
+    rows = await prepared.fetch(*arguments)
+    await connection.execute("SET client_min_messages = warning; SET auto_explain.log_min_duration = -1")
+    connection.remove_log_listener(heard)
+    (text,) = [message for message in messages if "ModifyTable" in message]
+    return list(nodes(json.loads(text[text.index("{") :])["Plan"])), rows
+
+
+def nodes(tree):
+    yield tree
+    for child in tree.get("Plans", ()):
+        yield from nodes(child)
+
+
+def tables_read_in_full(plan):
+    return {node["Relation Name"] for node in plan if node["Node Type"] == "Seq Scan"} & {"live_jobs", "finished_jobs"}
+
+
+async def test_the_hot_statements_never_read_a_table_in_full(filled):
+    node = await a_node(filled)
+    inserting, rows = await plan(
+        filled, "insert_jobs", *NewRows.of([NewJob(type="work", queue="new", payload="{}")] * BATCH).columns(), "rxjobs"
+    )
+    assert len(rows) == BATCH
+    assert not tables_read_in_full(inserting)
+
+    fetching, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node)
+    assert len(claimed) == BATCH
+    assert not tables_read_in_full(fetching)
+    assert all(one["Node Type"] != "Sort" for one in fetching), "the claim sorts the whole queue"
+    assert any(one.get("Index Name") == "live_jobs_ready" and one["Actual Rows"] <= BATCH for one in fetching)
+
+    completing, rows = await plan(filled, "ack_completed", [row["id"] for row in claimed], node, 1)
+    assert len(rows) == BATCH
+    assert not tables_read_in_full(completing)
+
+    _, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node)
+    kinds = [Complete(), Retry(30.0, "bad", Failure("E", "m")), Snooze(5), Discard()]
+    ended = [
+        Finished(Job(id=row["id"], type="work", attempt=1, attempted_at=row["attempted_at"]), kinds[place % 4])
+        for place, row in enumerate(claimed)
+    ]
+    acking, rows = await plan(filled, "ack_jobs", node, *Written.of(ended, "").columns(), "rxjobs")
+    assert len(rows) == BATCH
+    assert not tables_read_in_full(acking)
+
+
+async def test_staging_reads_nothing_but_what_waits(filled):
+    await filled.execute("UPDATE rxjobs.live_jobs SET state = 'scheduled' WHERE id <= 100")
+    found, _ = await plan(filled, "stage_jobs", 50, None)
+    assert not tables_read_in_full(found)
+
+
+async def test_pruning_finds_the_old_by_their_place_in_a_table_that_grows_at_its_end(filled):
+    await filled.execute("VACUUM ANALYZE rxjobs.finished_jobs")  # autovacuum does so for every tenth of growth
+    found, _ = await plan(filled, "prune_jobs", 3600.0, 1000)
+    assert not tables_read_in_full(found)
+
+
+async def test_the_cost_of_a_claim_and_its_ack_does_not_grow_with_what_was_done_before(filled):
+    """As a pooled connection does it: the planner may choose a generic plan from the sixth run on, and dead rows pile up."""
+    await filled.execute("SET plan_cache_mode = auto")
+    node = await a_node(filled)
+    pages = []
+    for _ in range(RUNS):
+        fetching, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node)
+        completing, rows = await plan(filled, "ack_completed", [row["id"] for row in claimed], node, 1)
+        assert len(rows) == BATCH
+        assert not tables_read_in_full(fetching + completing)
+        pages.append(sum(plan[0]["Shared Hit Blocks"] + plan[0]["Shared Read Blocks"] for plan in (fetching, completing)))
+    assert max(pages) < 30 * BATCH  # to claim one row and to move it takes 21 pages, indexes included
+    assert pages[-1] < pages[0] * 1.25
