@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 from uuid import UUID, uuid4
 
@@ -36,6 +35,7 @@ from rxjobs.sources.postgres import PostgresSource
 from rxjobs.sources.pull import pull
 from rxjobs.store import migrate as migrations
 from rxjobs.store.database import Database
+from rxjobs.store.served import is_embedded, served
 from rxjobs.store.store import Store
 from rxjobs.telemetry.metrics import Metrics
 from rxjobs.telemetry.providers import Telemetry
@@ -44,7 +44,6 @@ from rxjobs.telemetry.tracing import Tracing
 P = ParamSpec("P")
 R = TypeVar("R")
 
-EMBEDDED = "embedded"
 THREADS = 64
 
 
@@ -157,7 +156,7 @@ class App:
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; gives the names of the migrations that ran."""
         async with AsyncExitStack() as stack:
-            dsn = self._dsn or await self._find_dsn(stack)
+            dsn = await stack.enter_async_context(served(self._dsn or self.settings.dsn))
             connection = await Database(dsn).connect()
             try:
                 return await migrations.migrate(connection, self.settings.schema)
@@ -288,27 +287,16 @@ class App:
             raise InvalidOption("there is nothing to run: this app has no job type and no pipeline; declare one with @app.job")
         return chosen
 
-    async def _find_dsn(self, stack: AsyncExitStack) -> str:
-        dsn = self.settings.dsn or EMBEDDED
-        if dsn != EMBEDDED and not dsn.startswith(f"{EMBEDDED}://"):
-            return dsn
-        from rxjobs.store import embedded  # here, since it needs what only POSIX systems have
-
-        folder = dsn.removeprefix(EMBEDDED).removeprefix("://")
-        server = await asyncio.to_thread(embedded.start, Path(folder) if folder else None)
-        stack.push_async_callback(asyncio.to_thread, server.stop)
-        return server.dsn
-
     async def _open(self) -> None:
         stack = self._stack
-        self._dsn = await self._find_dsn(stack)
+        self._dsn = await stack.enter_async_context(served(self.settings.dsn))
         database = Database(self._dsn)
         await database.open()
         stack.push_async_callback(database.close)
         schema = self.settings.schema
         connection = await database.connect()
         try:
-            if self.settings.migrate or (self.settings.dsn or EMBEDDED).startswith(EMBEDDED):
+            if self.settings.migrate or is_embedded(self.settings.dsn):
                 await migrations.migrate(connection, schema)
             await migrations.check(connection, schema)
         finally:

@@ -23,6 +23,7 @@ from rxjobs.payload import (
     dump_untyped,
     find_loss,
     find_oversize,
+    find_too_many_keys,
     find_unstorable,
     find_unwritable,
     from_form,
@@ -32,6 +33,7 @@ from rxjobs.payload import (
     show,
     spell_step,
 )
+from rxjobs.secret import inner_type, is_secret
 
 _signature: Callable[..., inspect.Signature] = inspect.signature
 if sys.version_info >= (3, 14):
@@ -67,6 +69,7 @@ class Arguments:
         self._rest = next((p.name for p in parameters if p.kind is Kind.VAR_POSITIONAL), None)
         self._optional = [p.name for p in self._parameters.values() if _is_optional(p)]
         self._types = {p.name: _type_of(p, function, name) for p in parameters}
+        self._secret = {p for p, kind in self._types.items() if any(map(is_secret, _custom_types(msgspec.inspect.type_info(kind))))}
         self._decoders = {p: msgspec.json.Decoder(kind, dec_hook=from_form) for p, kind in self._types.items()}
         self._extra = next((p.name for p in parameters if p.kind is Kind.VAR_KEYWORD), None)
         self._decode = self._build_decoder().decode
@@ -82,13 +85,27 @@ class Arguments:
         given = self._bind(args, kwargs) if args or self._nameless else kwargs
         try:
             text = ENCODER.encode(given)
-            refusal = find_oversize(text, max_bytes) or find_unstorable(text) or _find_loss(given, self._read(text))
+            refusal = find_oversize(text, max_bytes) or find_too_many_keys(text)
+            if refusal is None:
+                text, refusal = self._settle(given, text)
             if refusal is None:
                 return text.decode()
         except Exception as error:
             refusal = self._why_refused(given, error)
         where = f"argument {refusal.path.removeprefix('.')}" if refusal.path else "arguments"
         raise InvalidArguments(f"{self._name}: {where}: {refusal.reason}")
+
+    def _settle(self, given: Mapping[str, Any], text: bytes) -> tuple[bytes, Refusal | None]:
+        """The JSON to be stored, and why not."""
+        if refusal := find_unstorable(text):
+            return text, self._concealed(refusal, given)
+        arrived = self._read(text)
+        refusal = _find_loss(given, arrived)
+        if not self._secret:
+            return text, refusal
+        # from what arrived: a secret that was given as a plain value is marked as one
+        text = ENCODER.encode(arrived)
+        return text, self._concealed(refusal or find_unstorable(text), given)
 
     def load(self, payload: str) -> dict[str, Any]:
         """Read stored arguments back, typed; raises BadPayload, which names the argument and shows no value."""
@@ -137,11 +154,26 @@ class Arguments:
 
     def _why_refused(self, given: Mapping[str, Any], error: Exception) -> Refusal:
         try:
-            found = self._find_wrong_name(given) or find_unwritable(dict(given))
+            if refusal := self._find_wrong_name(given):
+                return refusal
+            found = find_unwritable(dict(given))
             texts = {} if found else {name: ENCODER.encode(value) for name, value in given.items()}
-            return found or self._find_misfits(texts, given) or Refusal("", complaint(error))
+            refusal = found or self._find_misfits(texts, given) or Refusal("", complaint(error))
         except Exception:
-            return Refusal("", complaint(error))
+            refusal = Refusal("", complaint(error))
+        return self._concealed(refusal, given)
+
+    def _concealed(self, refusal: Refusal | None, given: Mapping[str, Any]) -> Refusal | None:
+        """A refusal without a word of what is in an argument that holds a secret."""
+        if refusal is None or not self._secret:
+            return refusal
+        unfit = "got what does not fit or cannot be stored, and is not shown"
+        for name in given:
+            step = spell_step(name)
+            if refusal.path == step or refusal.path.startswith((f"{step}.", f"{step}[")):
+                parameter = name if name in self._parameters else self._extra
+                return Refusal(step, f"expected {_spell(self._types[parameter])}, {unfit}") if parameter in self._secret else refusal
+        return Refusal("", f"expected what fits the signature, {unfit}")
 
     def _why_unreadable(self, payload: str, error: Exception) -> Refusal:
         try:

@@ -120,7 +120,7 @@ def _bound_to(type: str) -> bytes:
 
 def _checked_id(id_: object) -> str:
     if not isinstance(id_, str) or not KEY_ID.fullmatch(id_):
-        raise InvalidOption(f"a key's id is text of letters, digits and . : _ -, at most 64, not {type(id_).__name__} {id_!r:.80}")
+        raise InvalidOption(f"a key's id is text of letters, digits and . : _ -, at most 64; one of {type(id_).__name__} is not")
     return id_
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from rxjobs.backoff import default_backoff
@@ -35,6 +36,8 @@ def raised(job: Job, error: BaseException) -> Outcome:
 
 def resolve(job: Job, outcome: Outcome) -> Outcome:
     """The outcome with the retry rule applied: a Retry gets its delay, or is a Discard where attempts are used up."""
+    if isinstance(outcome, Retry | Discard) and outcome.failure is None:
+        outcome = _with_cause(outcome)
     if not isinstance(outcome, Retry):
         return outcome
     if job.attempt >= job.max_attempts:
@@ -42,6 +45,12 @@ def resolve(job: Job, outcome: Outcome) -> Outcome:
     if outcome.delay is None:
         return Retry(_backoff(job, outcome.exception), outcome.reason, outcome.failure, outcome.exception)
     return outcome
+
+
+def _with_cause(outcome: Retry | Discard) -> Retry | Discard:
+    """`Discard("why", exception=error)`, or one raised from an error: what is kept of it is the error."""
+    cause = outcome.exception or outcome.__cause__
+    return outcome if cause is None else replace(outcome, failure=describe(cause), exception=cause)
 
 
 def _backoff(job: Job, error: BaseException | None) -> float:

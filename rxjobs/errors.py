@@ -15,6 +15,14 @@ class BadPayload(InvalidArguments):
     """A stored row's arguments cannot be read by the job type they name."""
 
 
+class MissingKey(RxJobsError, LookupError):
+    """A stored row's arguments are sealed with a key that this node does not have."""
+
+
+class BrokenSeal(RxJobsError, ValueError):
+    """A stored row's arguments do not open with the key they name: they were changed, or sealed with another."""
+
+
 class InvalidOption(RxJobsError, ValueError):
     """An option, a setting or a name is not usable as given."""
 

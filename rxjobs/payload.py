@@ -12,6 +12,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import accumulate
 from operator import eq
 from reprlib import Repr
@@ -20,8 +21,10 @@ from typing import Any
 import msgspec
 
 from rxjobs.errors import BadPayload, InvalidArguments
+from rxjobs.secret import MARK, Secret, inner_type, is_secret
 
 MAX_DEPTH = 100
+MAX_KEYS = 10_000
 SCALARS = frozenset({str, int, float, bool, type(None)})
 TEXT_FORMS = (
     pathlib.PurePath,
@@ -86,11 +89,13 @@ def is_model(kind: Any) -> bool:
 
 def has_form(kind: Any) -> bool:
     """Whether a class that msgspec does not know has a JSON form here."""
-    return kind is object or (isinstance(kind, type) and issubclass(kind, TEXT_FORMS)) or is_model(kind)
+    return kind is object or is_secret(kind) or (isinstance(kind, type) and issubclass(kind, TEXT_FORMS)) or is_model(kind)
 
 
 def to_form(value: Any) -> Any:
     """The JSON form of a value whose class msgspec does not know."""
+    if isinstance(value, Secret):
+        return {MARK: value.get()}
     if isinstance(value, TEXT_FORMS):
         return str(value)
     # a subclass, whose own str() may say something else
@@ -109,6 +114,8 @@ def from_form(kind: Any, form: Any) -> Any:
     """The value of a class that msgspec does not know, from its JSON form."""
     if kind is object:
         return form
+    if is_secret(kind):
+        return _from_secret_form(kind, form)
     if is_model(kind):
         return _from_model_form(kind, form)
     if not isinstance(form, str):
@@ -117,6 +124,21 @@ def from_form(kind: Any, form: Any) -> Any:
         return kind(form)
     except ValueError:
         raise Misfit(f"expected {kind.__name__}, got `str`") from None
+
+
+def _from_secret_form(kind: Any, form: Any) -> Any:
+    # a plain value is taken too: what a caller gives, or another program wrote
+    value = form[MARK] if isinstance(form, dict) and form.keys() == {MARK} else form
+    try:
+        return Secret(_decoder_of(inner_type(kind)).decode(ENCODER.encode(value)))
+    except Exception:
+        # what is wrong with it may be told in words that hold it
+        raise Misfit("expected another type than that of the secret here") from None
+
+
+@lru_cache(maxsize=1024)
+def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, dec_hook=from_form)
 
 
 def _from_model_form(model: Any, form: Any) -> Any:
@@ -181,6 +203,20 @@ def find_oversize(text: bytes, max_bytes: int) -> Refusal | None:
         return None
     advice = "store the data elsewhere and pass a reference"
     return Refusal("", f"expected at most {max_bytes} bytes as JSON, got {len(text)}; {advice}")
+
+
+def find_too_many_keys(text: bytes) -> Refusal | None:
+    """Whether JSON has more keys than a reader should have to take."""
+    if text.count(b":") <= MAX_KEYS:
+        return None
+    count = _count_keys(PLAIN.decode(text))
+    return None if count <= MAX_KEYS else Refusal("", f"expected at most {MAX_KEYS} keys, got {count}; pass lists, or a reference")
+
+
+def _count_keys(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(map(_count_keys, value.values()))
+    return sum(map(_count_keys, value)) if isinstance(value, list) else 0
 
 
 def find_unstorable(text: bytes) -> Refusal | None:
@@ -264,7 +300,11 @@ def field_names(kind: type) -> tuple[str, ...]:
 
 def find_loss(given: Any, arrived: Any) -> Refusal | None:
     """Where a value would not come back as it was given; the JSON form of a typed value may stand for it."""
+    if type(arrived) is Secret:
+        return find_loss(given.get() if type(given) is Secret else given, arrived.get())
     kind = type(given)
+    if kind is Secret:
+        return Refusal("", "expected a place that is annotated as Secret[...], got a secret")
     if kind is float and not math.isfinite(given):
         return Refusal("", f"expected a finite number, got {show(given)}")
     if kind in SCALARS:

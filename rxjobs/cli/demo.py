@@ -15,11 +15,11 @@ from cyclopts.validators import Number
 
 from rxjobs.cli.asking import refusals_told
 from rxjobs.cli.printing import print_json, show
-from rxjobs.demo.ground import EMBEDDED
 from rxjobs.demo.report import further, report
 from rxjobs.demo.run import Wanted, run
 from rxjobs.demo.view import view_on
 from rxjobs.errors import InvalidOption, PipelineBroken
+from rxjobs.store.served import EMBEDDED
 from rxjobs.telemetry.sdk import configure
 
 BROKEN, TERMINATED = 1, 143

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import asyncpg
 
 from rxjobs.errors import InvalidOption
 from rxjobs.settings import SCHEMA
 from rxjobs.store.database import Connection, Database
+from rxjobs.store.served import served
 
-EMBEDDED = "embedded"
 MARK = "made by rxjobs demo, dropped at its next start"
 """The comment on a schema that says whose it is: no other is dropped."""
 
@@ -36,22 +34,6 @@ async def prepared(dsn: str, schema: str) -> AsyncIterator[Database]:
                 await connection.close(timeout=2)
         finally:
             await database.close()
-
-
-@asynccontextmanager
-async def served(dsn: str) -> AsyncIterator[str]:
-    """The DSN of a server, which is started and stopped where it is the embedded one that is asked for."""
-    if dsn != EMBEDDED and not dsn.startswith(f"{EMBEDDED}://"):
-        yield dsn
-        return
-    from rxjobs.store import embedded  # here, since it needs what only POSIX systems have
-
-    folder = dsn.removeprefix(EMBEDDED).removeprefix("://")
-    server = await asyncio.to_thread(embedded.start, Path(folder) if folder else None)
-    try:
-        yield server.dsn
-    finally:
-        await asyncio.to_thread(server.stop)
 
 
 async def _take(connection: Connection, schema: str) -> None:
