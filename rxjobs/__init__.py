@@ -1,14 +1,17 @@
 """rxjobs: a reactive-streams job runner for Python, on reactivex and PostgreSQL."""
 
 from rxjobs.app import App
+from rxjobs.codec import Codec, EncryptedCodec
 from rxjobs.definition import Breaker, Definition, Enqueued, NewJob
 from rxjobs.demand import Source
 from rxjobs.errors import (
     BadPayload,
+    BrokenSeal,
     ChildDied,
     DuplicateJobType,
     InvalidArguments,
     InvalidOption,
+    MissingKey,
     NoDatabase,
     NotMigrated,
     NotOpen,
@@ -33,6 +36,7 @@ from rxjobs.operators.execute import execute
 from rxjobs.operators.execute_batch import execute_batch
 from rxjobs.operators.filter import filter
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
+from rxjobs.secret import Secret
 from rxjobs.sources.memory import MemorySource
 from rxjobs.sources.postgres import PostgresSource
 from rxjobs.sources.pull import pull
@@ -41,18 +45,22 @@ __all__ = [
     "App",
     "BadPayload",
     "Breaker",
+    "BrokenSeal",
     "Cancel",
     "ChildDied",
+    "Codec",
     "Complete",
     "Definition",
     "Discard",
     "DuplicateJobType",
+    "EncryptedCodec",
     "Enqueued",
     "Finished",
     "InvalidArguments",
     "InvalidOption",
     "Job",
     "MemorySource",
+    "MissingKey",
     "NewJob",
     "NoDatabase",
     "NotMigrated",
@@ -65,6 +73,7 @@ __all__ = [
     "Retry",
     "RxJobsError",
     "SchemaTooNew",
+    "Secret",
     "Snooze",
     "Source",
     "State",

@@ -16,11 +16,13 @@ from rxjobs.awaiting import LoopScheduler
 from rxjobs.backoff import Backoff
 from rxjobs.call import Executor
 from rxjobs.client import Client
+from rxjobs.codec import Codec, PlainCodec
 from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, Enqueued, NewJob, Options
 from rxjobs.errors import DuplicateJobType, InvalidOption, NotOpen, UnknownJobType, UnknownQueue
 from rxjobs.events import Emit, EventStream
 from rxjobs.executors.in_threads import in_threads
 from rxjobs.executors.on_loop import on_loop
+from rxjobs.failure import qualified_name
 from rxjobs.job import Job
 from rxjobs.jobs import Jobs
 from rxjobs.middleware.breaker import Circuits
@@ -52,11 +54,14 @@ class App:
 
     `dsn` is a PostgreSQL DSN; without one RXJOBS_DSN is taken, and without that the embedded server. The other settings are
     those of rxjobs.settings.Settings. `async with app:` opens the client side; `app.run()` also runs pipelines. `telemetry`
-    says where spans and metrics go, if not to the process's own OpenTelemetry providers.
+    says where spans and metrics go, if not to the process's own OpenTelemetry providers; `codec` encrypts arguments.
     """
 
-    def __init__(self, dsn: str | None = None, *, telemetry: Telemetry | None = None, **settings: Any) -> None:
+    def __init__(
+        self, dsn: str | None = None, *, telemetry: Telemetry | None = None, codec: Codec | None = None, **settings: Any
+    ) -> None:
         self.settings = settings_.load({"dsn": dsn, **settings})
+        self.codec = _checked_codec(codec)
         self.events = EventStream()
         self.definitions: dict[str, Definition[..., Any]] = {}
         self.id: UUID = uuid4()
@@ -75,6 +80,7 @@ class App:
         self._client: Client | None = None
         self._opened_in: asyncio.AbstractEventLoop | None = None
         self._openings = 0
+        self._is_running = False
         self._opening: asyncio.Task[None] | None = None
         self._stack = AsyncExitStack()
 
@@ -214,12 +220,19 @@ class App:
     async def running(self, *pipelines: Observable[Any] | Pipeline) -> AsyncIterator[Running]:
         """Run pipelines beside what the body does, in the loop it does it in; drained on leaving. Installs no signal handlers."""
         chosen = self._choose(pipelines)
-        async with self, AsyncExitStack() as stack:
-            running = await self._start(chosen, stack)
-            try:
-                yield running
-            finally:
-                await running.stop(self.settings.shutdown_grace)
+        if self._is_running:
+            raise NotOpen("this app runs already: give all its pipelines to one app.running(...), or make a second App")
+        self._is_running = True
+        try:
+            async with self, AsyncExitStack() as stack:
+                running = await self._start(chosen, stack)
+                try:
+                    yield running
+                finally:
+                    await running.stop(self.settings.shutdown_grace)
+        finally:
+            self._is_running = False
+            self.id = uuid4()  # a node's identity is new at every start: what this one has claimed is not the next one's
 
     def default_pipelines(self, concurrency: Mapping[str, int] | None = None) -> list[Pipeline]:
         """One pipeline for each queue that a job type names, or for each queue of the mapping; raises UnknownQueue."""
@@ -301,7 +314,7 @@ class App:
             await migrations.check(connection, schema)
         finally:
             await connection.close()
-        self._store = Store(database, schema, notify=self.settings.notify)
+        self._store = Store(database, schema, notify=self.settings.notify, max_args_bytes=self.max_args_bytes)
         self._client = Client(self._store, self.events, [self._tracing.around_insert])
 
     def _client_here(self) -> Client:
@@ -318,8 +331,7 @@ class App:
     async def _start(self, pipelines: Sequence[Pipeline], stack: AsyncExitStack) -> Running:
         how, scheduler = self.settings, LoopScheduler(asyncio.get_running_loop())
         running = Running(pipelines, scheduler, self.events, max_restarts=how.max_restarts, restart_window=how.restart_window)
-        node = Node(how, self.dsn, self.store, self.events, self._metrics)
-        self.id = node.id
+        node = Node(self.id, how, self.dsn, self.store, self.events, self._metrics)
         await node.join(stack, scheduler, self.woken.on_next, lambda: running.held_ids)
         stack.push_async_callback(self._close_executors, running)
         running.start()
@@ -346,6 +358,16 @@ def _own_name(function: Callable[..., Any]) -> str:
     if qualname is None:
         raise InvalidOption(f"{function!r:.100} has no name of its own; give the job type one: app.job(name='…')(function)")
     return f"{function.__module__}.{qualname}".replace(".<locals>", "")
+
+
+def _checked_codec(codec: Any) -> Codec:
+    if codec is None:
+        return PlainCodec()
+    if isinstance(codec, type) or not isinstance(codec, Codec):
+        # its class only: what was given may be a key
+        kind = qualified_name(type(codec))
+        raise InvalidOption(f"codec takes an object with seal and open, such as rj.EncryptedCodec(keys=...), not one of {kind}")
+    return codec
 
 
 def _pipeline(stream: Any, name: str) -> Pipeline:

@@ -28,6 +28,7 @@ from rxjobs.payload import (
     find_unwritable,
     from_form,
     has_form,
+    holds_secret,
     load_untyped,
     refuse_depth,
     show,
@@ -98,14 +99,15 @@ class Arguments:
     def _settle(self, given: Mapping[str, Any], text: bytes) -> tuple[bytes, Refusal | None]:
         """The JSON to be stored, and why not."""
         if refusal := find_unstorable(text):
-            return text, self._concealed(refusal, given)
+            return text, self._conceal(refusal, given)
         arrived = self._read(text)
         refusal = _find_loss(given, arrived)
         if not self._secret:
-            return text, refusal
+            return text, refusal and self._conceal(refusal, given)
         # from what arrived: a secret that was given as a plain value is marked as one
         text = ENCODER.encode(arrived)
-        return text, self._concealed(refusal or find_unstorable(text), given)
+        refusal = refusal or find_unstorable(text)
+        return text, refusal and self._conceal(refusal, given)
 
     def load(self, payload: str) -> dict[str, Any]:
         """Read stored arguments back, typed; raises BadPayload, which names the argument and shows no value."""
@@ -161,19 +163,20 @@ class Arguments:
             refusal = found or self._find_misfits(texts, given) or Refusal("", complaint(error))
         except Exception:
             refusal = Refusal("", complaint(error))
-        return self._concealed(refusal, given)
+        return self._conceal(refusal, given)
 
-    def _concealed(self, refusal: Refusal | None, given: Mapping[str, Any]) -> Refusal | None:
+    def _conceal(self, refusal: Refusal, given: Mapping[str, Any]) -> Refusal:
         """A refusal without a word of what is in an argument that holds a secret."""
-        if refusal is None or not self._secret:
-            return refusal
         unfit = "got what does not fit or cannot be stored, and is not shown"
         for name in given:
             step = spell_step(name)
             if refusal.path == step or refusal.path.startswith((f"{step}.", f"{step}[")):
-                parameter = name if name in self._parameters else self._extra
-                return Refusal(step, f"expected {_spell(self._types[parameter])}, {unfit}") if parameter in self._secret else refusal
-        return Refusal("", f"expected what fits the signature, {unfit}")
+                parameter = name if name in self._parameters or not self._extra else self._extra
+                if parameter not in self._secret and not holds_secret(given[name]):
+                    return refusal
+                return Refusal(step, f"expected {_spell(self._types[parameter])}, {unfit}")
+        is_open = not self._secret and not holds_secret(dict(given))
+        return refusal if is_open else Refusal("", f"expected what fits the signature, {unfit}")
 
     def _why_unreadable(self, payload: str, error: Exception) -> Refusal:
         try:
@@ -292,8 +295,10 @@ def _type_of(parameter: inspect.Parameter, function: Callable[..., Any], name: s
     try:
         kind = _resolve(parameter.annotation, _definition_of(function))
         kind = list[kind] if parameter.kind is parameter.VAR_POSITIONAL else kind  # type: ignore[valid-type]
-        strangers = [stranger for stranger in _custom_types(msgspec.inspect.type_info(kind)) if not has_form(stranger)]
-        msgspec.json.Decoder(kind)
+        strangers: list[Any] = []
+        for part in (kind, *_types_in_secrets(kind)):
+            strangers += [custom for custom in _custom_types(msgspec.inspect.type_info(part)) if not has_form(custom)]
+            msgspec.json.Decoder(part)
     except NameError as error:
         raise InvalidOption(f"{owner}: {error}; import it where the code runs, not only for type checking") from error
     except Exception as error:
@@ -334,6 +339,14 @@ def _resolve(annotation: Any, definition: Any) -> Any:
     names = getattr(definition, "__globals__", None) or vars(sys.modules[definition.__module__])
     generics = {generic.__name__: generic for generic in getattr(definition, "__type_params__", ())}
     return get_type_hints(probe, names, generics or None, include_extras=True)["value"]
+
+
+def _types_in_secrets(annotation: Any) -> Iterator[Any]:
+    """What the secrets of an annotation hold, which msgspec does not look at."""
+    if is_secret(annotation):
+        yield inner_type(annotation)
+    for part in get_args(annotation):
+        yield from _types_in_secrets(part)
 
 
 def _custom_types(info: Any) -> Iterator[Any]:

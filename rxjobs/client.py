@@ -20,7 +20,7 @@ BATCH = 1000
 
 Insert = Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
 Around = Callable[[Sequence[NewJob], Insert], Awaitable[list[Enqueued]]]
-"""What wraps an insert: it is given the new jobs and the rest of the way."""
+"""What wraps one call that enqueues, in the caller's own context: it is given the new jobs and the rest of the way."""
 
 
 class Client:
@@ -36,28 +36,35 @@ class Client:
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         """Insert one job. With a connection the insert is part of its transaction, else it is committed on return."""
         _checked(new)
-        if connection is not None:
-            (enqueued,) = await self._insert([new], connection)
-            return enqueued
+        insert: Insert = self._share if connection is None else lambda news: self._insert(news, connection)
+        (enqueued,) = await self._through(insert, [new])
+        return enqueued
+
+    async def enqueue_many(self, news: Iterable[NewJob] | AsyncIterable[NewJob], connection: Any = None) -> list[Enqueued]:
+        """Insert jobs, in batches of a thousand, each committed by itself unless a connection is given; in order."""
+        return [enqueued async for enqueued in self.stream_many(news, connection)]
+
+    async def stream_many(self, news: Iterable[NewJob] | AsyncIterable[NewJob], connection: Any = None) -> AsyncIterator[Enqueued]:
+        """As enqueue_many, giving each row as soon as its batch is inserted: any number of jobs in the memory of one batch."""
+        async for batch in _batches(news):
+            for enqueued in await self._through(lambda news: self._insert(news, connection), batch):
+                yield enqueued
+
+    async def _through(self, way: Insert, news: Sequence[NewJob]) -> list[Enqueued]:
+        for wrap in reversed(self._around):
+            way = _wrapped(wrap, way)
+        return await way(news)
+
+    async def _share(self, news: Sequence[NewJob]) -> list[Enqueued]:
+        """Insert a job together with those that come meanwhile."""
+        (new,) = news
         loop = asyncio.get_running_loop()
         row: asyncio.Future[Enqueued] = loop.create_future()
         self._waiting.append((new, row))
         if not self._inserting:
             self._inserting = True
             spawn(loop, self._insert_waiting())
-        return await row
-
-    async def enqueue_many(self, news: Iterable[NewJob] | AsyncIterable[NewJob], connection: Any = None) -> list[Enqueued]:
-        """Insert jobs, in batches of a thousand, each committed by itself unless a connection is given; in order."""
-        return [enqueued async for enqueued in self.stream_many(news, connection)]
-
-    async def stream_many(
-        self, news: Iterable[NewJob] | AsyncIterable[NewJob], connection: Any = None
-    ) -> AsyncIterator[Enqueued]:
-        """As enqueue_many, giving each row as soon as its batch is inserted: any number of jobs in the memory of one batch."""
-        async for batch in _batches(news):
-            for enqueued in await self._insert(batch, connection):
-                yield enqueued
+        return [await row]
 
     async def _insert_waiting(self) -> None:
         try:
@@ -88,14 +95,7 @@ class Client:
 
     async def _insert(self, jobs: Sequence[NewJob], connection: Any) -> list[Enqueued]:
         joined = _asyncpg(connection)
-
-        async def insert(jobs: Sequence[NewJob]) -> list[Enqueued]:
-            return [Enqueued(*row) for row in await self._store.insert_jobs(jobs, joined)]
-
-        way: Insert = insert
-        for wrap in reversed(self._around):
-            way = _wrapped(wrap, way)
-        enqueued = await way(jobs)
+        enqueued = [Enqueued(*row) for row in await self._store.insert_jobs(jobs, joined)]
         if self._events.heard:
             self._tell(jobs)
         return enqueued

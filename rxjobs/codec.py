@@ -11,7 +11,10 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from rxjobs.errors import BrokenSeal, InvalidOption, MissingKey
+from rxjobs.errors import BadPayload, BrokenSeal, InvalidOption, MissingKey
+from rxjobs.payload import ENCODER, load_untyped
+from rxjobs.secret import MARK as SECRET_MARK
+from rxjobs.secret import MASK, mask
 
 KEY_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 KEY_BYTES = 32
@@ -52,6 +55,19 @@ def read_sealed(stored: str) -> Sealed | None:
         return _decode(stored)
     except msgspec.MsgspecError:
         return None
+
+
+def shown(stored: str) -> str:
+    """Arguments for whoever looks at a row without their type: JSON with `***` for secrets and for all that is encrypted."""
+    if (sealed := read_sealed(stored)) is not None:
+        return _encode({MASK: f"encrypted with key {sealed.key}"}).decode()
+    try:
+        document = load_untyped(stored)
+    except BadPayload:
+        return f'"{MASK}"' if SECRET_MARK in stored else stored
+    masked = mask(document)
+    # as it was stored wherever there is no secret: numbers keep their form
+    return stored if masked == document else ENCODER.encode(masked).decode()
 
 
 class PlainCodec:

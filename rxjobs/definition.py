@@ -13,6 +13,7 @@ import msgspec
 
 from rxjobs.arguments import Arguments
 from rxjobs.backoff import Backoff
+from rxjobs.codec import Codec, shown
 from rxjobs.errors import InvalidOption
 
 P = ParamSpec("P")
@@ -58,6 +59,12 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     delay: float = 0.0
     scheduled_at: datetime | None = None
 
+    def __repr__(self) -> str:
+        return msgspec.Struct.__repr__(msgspec.structs.replace(self, payload=shown(self.payload)))
+
+    def __rich_repr__(self) -> Any:
+        return msgspec.Struct.__rich_repr__(msgspec.structs.replace(self, payload=shown(self.payload)))
+
 
 class Enqueued(msgspec.Struct, frozen=True):
     """A row: its id, the state it was inserted in, and whether it was there already."""
@@ -72,6 +79,9 @@ class Registry(Protocol):
 
     @property
     def max_args_bytes(self) -> int: ...
+
+    @property
+    def codec(self) -> Codec: ...
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued: ...
 
@@ -123,16 +133,21 @@ class Definition(Generic[P, R]):
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A job of this type; raises InvalidArguments where the arguments do not fit or cannot be stored."""
-        how = self.how
+        how, registry = self.how, self._registry
+        payload = self.arguments.dump(args, kwargs, registry.max_args_bytes)
         return NewJob(
             type=self.name,
             queue=how.queue,
-            payload=self.arguments.dump(args, kwargs, self._registry.max_args_bytes),
+            payload=registry.codec.seal(payload, self.name),
             priority=how.priority,
             max_attempts=how.max_attempts,
             tags=how.tags,
             meta=how.meta,
         )
+
+    def unseal(self, stored: str) -> str:
+        """The JSON of arguments as they are stored in a row of this type; raises whatever the app's codec does."""
+        return self._registry.codec.open(stored, self.name)
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job of this type; returns once its row is committed."""

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from rxjobs.codec import shown
 from rxjobs.errors import NotOpen
 
 
@@ -62,7 +63,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     node: UUID | None = None
     assigns: Mapping[str, Any] = {}
     payload: str = "{}"
-    """The arguments as stored: JSON text."""
+    """The arguments as JSON text; of a job that app.jobs gave, with `***` for secrets."""
     definition: Any = None
     """The job type this row names, as registered with the app whose source it came from."""
     hold: Any = None
@@ -70,6 +71,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+    def __repr__(self) -> str:
+        return msgspec.Struct.__repr__(msgspec.structs.replace(self, payload=shown(self.payload)))
+
+    def __rich_repr__(self) -> Any:
+        return msgspec.Struct.__rich_repr__(msgspec.structs.replace(self, payload=shown(self.payload)))
 
     @property
     def cancelled(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from rxjobs.definition import Definition
-from rxjobs.errors import BadPayload, InvalidOption
+from rxjobs.errors import InvalidOption
 from rxjobs.job import Job, State
 from rxjobs.store.encoding import Filters, job_from_row
 from rxjobs.store.store import Store
@@ -89,13 +89,14 @@ class Jobs:
         return changed
 
     def _job(self, row: asyncpg.Record) -> Job:
-        definition = self._definitions.get(row["type"])
+        definition, stored = self._definitions.get(row["type"]), row["args"]
         if definition is None:
-            return job_from_row(row)
+            return job_from_row(row, stored)
         try:
-            return job_from_row(row, definition.arguments.load(row["args"]))
-        except BadPayload:
-            return job_from_row(row)
+            stored = definition.unseal(stored)
+            return job_from_row(row, stored, definition.arguments.load(stored))
+        except Exception:  # BadPayload, or whatever a codec raises: the row is shown as far as it can be read
+            return job_from_row(row, stored)
 
 
 def _filters(state: Names, queue: Names, type: Names, tags: Names) -> Filters:

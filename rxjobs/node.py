@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import reactivex as rx
 from reactivex import Observable, abc
@@ -35,10 +35,10 @@ LEAVE_SECONDS = 2.0
 
 
 class Node:
-    """A node. Its identity is new at every start: what an earlier one has claimed is not this one's."""
+    """A node, from its start to its end."""
 
-    def __init__(self, settings: Settings, dsn: str, store: Store, events: EventStream, watcher: Watcher) -> None:
-        self.id: UUID = uuid4()
+    def __init__(self, id: UUID, settings: Settings, dsn: str, store: Store, events: EventStream, watcher: Watcher) -> None:
+        self.id = id
         self._settings = settings
         self._dsn = dsn
         self._store = store

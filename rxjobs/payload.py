@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from rxjobs.errors import BadPayload, InvalidArguments
-from rxjobs.secret import MARK, Secret, inner_type, is_secret
+from rxjobs.secret import MARK, Secret, inner_type, is_secret, storing, unmarked
 
 MAX_DEPTH = 100
 MAX_KEYS = 10_000
@@ -106,7 +106,8 @@ def to_form(value: Any) -> Any:
     if isinstance(value, float):
         return float.__pos__(value)
     if is_model(type(value)):
-        return msgspec.Raw(value.model_dump_json(round_trip=True, warnings="error").encode())
+        with storing():
+            return msgspec.Raw(value.model_dump_json(round_trip=True, warnings="error").encode())
     raise TypeError(f"{type(value).__qualname__} has no JSON form")
 
 
@@ -127,10 +128,8 @@ def from_form(kind: Any, form: Any) -> Any:
 
 
 def _from_secret_form(kind: Any, form: Any) -> Any:
-    # a plain value is taken too: what a caller gives, or another program wrote
-    value = form[MARK] if isinstance(form, dict) and form.keys() == {MARK} else form
     try:
-        return Secret(_decoder_of(inner_type(kind)).decode(ENCODER.encode(value)))
+        return Secret(_decoder_of(inner_type(kind)).decode(ENCODER.encode(unmarked(form))))
     except Exception:
         # what is wrong with it may be told in words that hold it
         raise Misfit("expected another type than that of the secret here") from None
@@ -272,6 +271,15 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((spell_step(at), part) for at, part in enumerate(value))
     else:
         yield from ((spell_step(name), getattr(value, name, None)) for name in field_names(type(value)))
+
+
+def holds_secret(value: Any, seen: set[int] | None = None) -> bool:
+    """Whether there is a secret in a value."""
+    seen = set() if seen is None else seen
+    if type(value) is Secret or id(value) in seen:
+        return type(value) is Secret
+    seen.add(id(value))
+    return any(holds_secret(part, seen) for _, part in _parts(value))
 
 
 def _why_unwritable(value: Any, error: Exception) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Generic, NoReturn, TypeVar, get_args, get_origin
 
 from rxjobs.errors import InvalidOption
 
 T = TypeVar("T")
+
+_is_storing: ContextVar[bool] = ContextVar("rxjobs_is_storing", default=False)
 
 MASK = "***"
 MARK = "rxjobs.secret"
@@ -55,6 +60,15 @@ class Secret(Generic[T]):
     def __deepcopy__(self, memo: object) -> Secret[T]:
         return self
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, schema_of: Any) -> Any:
+        """How a field of a pydantic model takes one: as a plain value, and dumped as `***` by all but rxjobs itself."""
+        from pydantic_core import core_schema  # it is pydantic that calls this
+
+        inner = schema_of.generate_schema(inner_type(source))
+        dumped = core_schema.wrap_serializer_function_ser_schema(_dump, schema=inner, when_used="json")
+        return core_schema.no_info_wrap_validator_function(_validate, inner, serialization=dumped)
+
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a Secret is not pickled, since its value could then be read; pass what get() gives, or name the secret")
 
@@ -67,6 +81,29 @@ def is_secret(kind: Any) -> bool:
 def inner_type(kind: Any) -> Any:
     """What a type of secret holds."""
     return get_args(kind)[0] if get_args(kind) else Any
+
+
+def unmarked(form: Any) -> Any:
+    """What the JSON form of a secret stands for; a plain value is taken too, as a caller or another program gives it."""
+    return form[MARK] if isinstance(form, dict) and form.keys() == {MARK} else form
+
+
+@contextmanager
+def storing() -> Iterator[None]:
+    """While inside, a pydantic model is dumped with its secrets, marked."""
+    token = _is_storing.set(True)
+    try:
+        yield
+    finally:
+        _is_storing.reset(token)
+
+
+def _validate(value: Any, inner: Callable[[Any], Any]) -> Secret[Any]:
+    return Secret(inner(value.get() if isinstance(value, Secret) else unmarked(value)))
+
+
+def _dump(value: Any, inner: Callable[[Any], Any]) -> Any:
+    return {MARK: inner(value.get())} if _is_storing.get() else MASK
 
 
 def mask(value: Any) -> Any:

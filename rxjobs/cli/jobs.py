@@ -16,6 +16,7 @@ from rxjobs.cli.printing import count, instant, print_json, print_lines, print_t
 from rxjobs.cli.target import HERE, Target
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job, State
+from rxjobs.store.encoding import to_json
 
 AN_ID = Number(gte=1, lte=2**63 - 1)
 SHORT = 60
@@ -68,12 +69,7 @@ def list_jobs(
         print(f"older ones: --after {found[-1].id}")
 
 
-def show(
-    id: Id,
-    /,
-    *,
-    target: Target = HERE,
-) -> None:
+def show(id: Id, /, *, target: Target = HERE) -> None:
     """Show one job: its arguments, and every failed attempt with its traceback.
 
     Example: rxjobs jobs show 42
@@ -175,10 +171,11 @@ def _lines(job: Job) -> list[str]:
         "finished": job.finished_at and instant(job.finished_at),
         "node": job.node,
         "tags": ", ".join(job.tags),
-        "meta": _json(job.meta) if job.meta else "",
-        "progress": job.progress and _json(job.progress),
-        "result": job.result and _json(job.result),
+        "meta": _json(job.meta or None),
+        "progress": _json(job.progress),
+        "result": _json(job.result),
         "arguments": job.payload,
+        "forensics": _json(job.forensics),
     }
     lines = [f"job {job.id} of {job.type}: {job.state}"]
     lines += [f"  {name:<10} {value}" for name, value in named.items() if value not in (None, "")]
@@ -193,7 +190,7 @@ def _headline(error: Mapping[str, Any]) -> str:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return "" if value is None else to_json(value).decode()
 
 
 def _shortened(text: str) -> str:

@@ -41,7 +41,8 @@ def run(
 ) -> int:
     """Run the pipelines of an app, or one for each queue of its job types, until SIGTERM or Ctrl-C.
 
-    The first signal drains: jobs in flight may end. A second one exits at once.
+    The first signal drains: jobs in flight may end. A second one exits at once. The log goes to stderr; with --json each of its
+    lines is an object.
 
     Example: rxjobs run shop.jobs:app --queue mail=50 --processes 2
     """
@@ -57,7 +58,7 @@ def run(
     log_to_stderr(log_level, as_json=target.json)
     pipelines = loaded.default_pipelines(limits) if limits else []
     _once_started(loaded, tether)
-    shutdown = configure("rxjobs")
+    shutdown = configure("rxjobs", instance=loaded.label)
     try:
         with refusals_told():
             loaded.run(*pipelines)

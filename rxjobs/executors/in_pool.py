@@ -15,6 +15,7 @@ from rxjobs.executors import remote
 from rxjobs.executors.ran import Ran, Reply
 from rxjobs.executors.scheduling import ClosureScheduler, NoScheduler
 from rxjobs.executors.threaded import ThreadedCall
+from rxjobs.telemetry.context import carried, carry
 
 log = logging.getLogger("rxjobs")
 
@@ -35,7 +36,7 @@ def in_pool(
     apart = getattr(futures, "InterpreterPoolExecutor", ())
     if isinstance(executor, futures.ThreadPoolExecutor) and not isinstance(executor, apart):
         return InThreadPool(executor)
-    return InRemotePool(executor, carrier or dict, attach)
+    return InRemotePool(executor, carrier or carry, attach or carried)
 
 
 class InThreadPool(ClosureScheduler):
@@ -64,7 +65,7 @@ class InRemotePool(NoScheduler):
 
     name = "pool"
 
-    def __init__(self, pool: futures.Executor, carrier: remote.Carrier, attach: remote.Attach | None) -> None:
+    def __init__(self, pool: futures.Executor, carrier: remote.Carrier, attach: remote.Attach) -> None:
         super().__init__()
         self.carrier = carrier
         self.attach = attach

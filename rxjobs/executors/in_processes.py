@@ -14,6 +14,7 @@ from rxjobs.executors.child import Child
 from rxjobs.executors.crew import Crew, check_count
 from rxjobs.executors.ran import Ran, Reply
 from rxjobs.executors.scheduling import NoScheduler
+from rxjobs.telemetry.context import carried, carry
 
 PATIENCE = 1.0
 """Seconds that a child has to end by itself when its executor is closed."""
@@ -25,7 +26,7 @@ def in_processes(n: int, *, carrier: remote.Carrier | None = None, attach: remot
     It is no sandbox: a child may do what its parent may. `carrier` makes the trace context that goes along with a job,
     and `attach`, an importable function, makes a context manager of it in the child.
     """
-    return InProcesses(n, carrier or dict, attach)
+    return InProcesses(n, carrier or carry, attach or carried)
 
 
 class InProcesses(NoScheduler):
@@ -33,7 +34,7 @@ class InProcesses(NoScheduler):
 
     name = "process"
 
-    def __init__(self, size: int, carrier: remote.Carrier, attach: remote.Attach | None) -> None:
+    def __init__(self, size: int, carrier: remote.Carrier, attach: remote.Attach) -> None:
         check_count("in_processes", "n", size)
         super().__init__()
         self.size = size

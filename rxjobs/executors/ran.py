@@ -61,9 +61,7 @@ def refuse_unrun(value: Any) -> Any:
         case Awaitable():
             if asyncio.iscoroutine(value):
                 value.close()
-            raise TypeError(
-                f"the function returned an awaitable ({_name(value)}), which has not run: await it inside the function"
-            )
+            raise TypeError(f"the function returned an awaitable ({_name(value)}), which has not run: await it inside the function")
         case _:
             return value
 

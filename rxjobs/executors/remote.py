@@ -94,7 +94,7 @@ _requests = msgspec.json.Decoder(Request)
 _answers = msgspec.json.Decoder(Answer)
 
 
-def write_request(call: Call, carrier: Mapping[str, str], attach: Attach | None) -> bytes:
+def write_request(call: Call, carrier: Mapping[str, str], attach: Attach) -> bytes:
     """The call as JSON; raises InvalidOption where its function cannot be found from another process."""
     job = call.job
     if job.assigns:
@@ -107,7 +107,7 @@ def write_request(call: Call, carrier: Mapping[str, str], attach: Attach | None)
             _path_of_type(job) if call.takes_job else None,
             job.deadline,
             dict(carrier),
-            path_of(attach) if attach is not None else None,
+            path_of(attach) if carrier else None,
         )
     )
 

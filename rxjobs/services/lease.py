@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -49,7 +50,8 @@ class Lease:
     def stop(self) -> None:
         """Stop renewing. Called last, after the last ack."""
         self._stopping.set()
-        self._wake()
+        with suppress(RuntimeError):  # its loop is closed where it was stopped before
+            self._wake()
         self._thread.join(timeout=5)
 
     async def _keep(self) -> None:
@@ -63,20 +65,27 @@ class Lease:
 
     async def _renew_for_ever(self) -> None:
         while True:
-            connection = await patiently("connecting to renew the lease", Database(self._dsn).connect)
             try:
-                await self._renew_on(Store(_One(connection), self._schema))
+                connection = await patiently("connecting to renew the lease", self._connect, longest=self._heartbeat)
+                try:
+                    await self._renew_on(Store(_One(connection), self._schema))
+                finally:
+                    connection.terminate()
             except PASSING as error:
                 log.warning("the lease could not be renewed, and is tried again: %s", error or type(error).__name__)
             except Exception:
                 log.exception("the lease could not be renewed, and is tried again")
                 await asyncio.sleep(self._heartbeat)
-            finally:
-                connection.terminate()
+
+    async def _connect(self) -> Any:
+        async with asyncio.timeout(self._seconds / 3):  # a link that has gone silent must not cost the lease
+            return await Database(self._dsn).connect()
 
     async def _renew_on(self, store: Store) -> None:
         while True:
-            if not await store.renew_lease(self._node, self._seconds):
+            async with asyncio.timeout(self._seconds / 3):
+                is_ours = await store.renew_lease(self._node, self._seconds)
+            if not is_ours:
                 self._on_lost()
                 await store.take_lease(self._node, self._label, os.getpid(), self._seconds)
             await asyncio.sleep(self._heartbeat)

@@ -15,12 +15,15 @@ from reactivex import Observable
 from reactivex import operators as ops
 
 from rxjobs.arguments import dump_untyped
+from rxjobs.decide import raised
 from rxjobs.definition import Definition, check_queue
+from rxjobs.demand import now
 from rxjobs.errors import BadPayload, InvalidOption
-from rxjobs.events import Emit, JobDiscarded, JobStale
+from rxjobs.events import Emit, JobStale, JobStarted
 from rxjobs.failure import Failure, describe
 from rxjobs.job import Job, State
 from rxjobs.outcome import Complete, Discard, Finished
+from rxjobs.perform import tell_end, waited
 from rxjobs.store.encoding import Written, plain
 from rxjobs.store.patience import passes, patiently
 from rxjobs.store.store import Store
@@ -97,12 +100,15 @@ class PostgresSource:
             rows = await patiently(f"fetching from queue {self.queue}", lambda: self._claim(n, types))
             rows.sort(key=_urgency)
             jobs: list[Job] = []
+            unread: list[Finished] = []
             for row in rows:
                 job = self._job(row)
                 if isinstance(job, Job):
                     jobs.append(job)
                 else:
-                    await self._discard(job)
+                    unread.append(self._ended(job))
+            if unread:
+                await self.settle(unread)
             return jobs
 
     async def settle(self, finished: list[Finished]) -> None:
@@ -121,13 +127,9 @@ class PostgresSource:
         return await store.fetch_jobs(self.queue, n, types, self._node.id)
 
     def _job(self, row: asyncpg.Record) -> Job | Finished:
-        id_, type_, priority, attempt, max_attempts, scheduled_at, attempted_at, payload, meta, tags, errors = row
+        id_, type_, priority, attempt, max_attempts, scheduled_at, attempted_at, stored, meta, tags, errors = row
         definition = self._node.definitions[type_]
-        bad: BadPayload | None = None
-        try:
-            args = definition.arguments.load(payload)
-        except BadPayload as error:
-            args, bad = {}, error
+        args, payload, error = self._arguments(definition, stored)
         job = Job(
             id=id_,
             type=type_,
@@ -146,13 +148,30 @@ class PostgresSource:
             payload=payload,
             definition=definition,
         )
-        return job if bad is None else Finished(job, Discard(str(bad), describe(bad)))
+        if error is None:
+            return job
+        log.error("job %s (%s) of queue %s cannot run: %s", id_, type_, self.queue, error)
+        # no attempt could read a bad payload; a key may be there for the next one
+        return Finished(job, Discard(str(error), describe(error), error) if isinstance(error, BadPayload) else raised(job, error))
 
-    async def _discard(self, finished: Finished) -> None:
-        """A row whose arguments no attempt could read: it is a dead letter at once."""
-        log.error("job %s (%s) of queue %s is discarded: %s", finished.job.id, finished.job.type, self.queue, finished.outcome)
-        await self.settle([finished])
-        self._node.emit(JobDiscarded(job=finished.job, outcome=finished.outcome))
+    def _arguments(self, definition: Definition[..., Any], stored: str | None) -> tuple[dict[str, Any], str, Exception | None]:
+        """A row's arguments, their JSON, and why they cannot be read, if so."""
+        payload = "null" if stored is None else stored
+        try:
+            if stored is None:
+                most = self._node.store.max_stored_bytes
+                raise BadPayload(f"{definition.name}: stored arguments: expected at most {most} bytes, got more")
+            payload = definition.unseal(stored)
+            return definition.arguments.load(payload), payload, None
+        except Exception as error:  # BadPayload, or whatever a codec raises
+            return {}, payload, error
+
+    def _ended(self, finished: Finished) -> Finished:
+        """Make known an attempt that ended before it could run."""
+        job, began = finished.job, now()
+        queue_time = waited(job, began)
+        self._node.emit(JobStarted(job=job, queue_time=queue_time, monotonic_time=began))
+        return Finished(job, tell_end(self._node.emit, job, finished.outcome, queue_time, 0))
 
     async def _write(self, finished: Sequence[Finished]) -> None:
         store, node = self._node.store, self._node.id

@@ -30,15 +30,17 @@ class Database:
     async def open(self) -> None:
         """Connect; raises NoDatabase where nothing answers, or not to us."""
         try:
-            self._pool = await asyncpg.create_pool(
+            pool = await asyncpg.create_pool(
                 self.dsn,
-                min_size=1,
+                min_size=0,  # for any other the pool itself would reconnect, and log each failure, through an outage
                 max_size=POOL_SIZE,
                 timeout=CONNECT_TIMEOUT,
                 command_timeout=STATEMENT_TIMEOUT,
                 reset=_keep,
                 server_settings={"application_name": "rxjobs"},
             )
+            async with pool.acquire(timeout=CONNECT_TIMEOUT):
+                self._pool = pool
         except (*_REFUSALS, OSError, asyncpg.InterfaceError, TimeoutError) as error:
             raise _no_database(self.dsn, error) from error
         except ValueError:

@@ -10,6 +10,7 @@ import asyncpg
 import msgspec
 
 from rxjobs.arguments import load_untyped
+from rxjobs.codec import shown
 from rxjobs.definition import NewJob
 from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
 from rxjobs.job import Job, State
@@ -102,15 +103,16 @@ def error_text(attempt: int, failure: Failure, node: str) -> str:
     return to_json(entry).decode()
 
 
-def job_from_row(row: asyncpg.Record, args: Mapping[str, Any] | None = None) -> Job:
-    """A job as the view `jobs` shows it."""
+def job_from_row(row: asyncpg.Record, stored: str, args: Mapping[str, Any] | None = None) -> Job:
+    """A job as the view `jobs` shows it; its arguments typed, or else `stored` as far as it may be seen."""
+    payload = shown(stored)
     return Job(
         id=row["id"],
         type=row["type"],
         queue=row["queue"],
         state=State(row["state"]),
-        args=plain(row["args"]) if args is None else args,
-        payload=row["args"],
+        args=plain(payload) if args is None else args,
+        payload=payload,
         attempt=row["attempt"],
         max_attempts=row["max_attempts"],
         priority=row["priority"],

@@ -1,4 +1,4 @@
--- As fetch_jobs, of those jobs only whose tags contain all of $5 and whose arguments contain $6 (JSON).
+-- As fetch_jobs, of those jobs only whose tags contain all of $5 and whose arguments contain $6 (JSON); the limit is $7.
 UPDATE {schema}.live_jobs
 SET state = 'executing', attempt = attempt + 1, attempted_at = now(), node = $4
 WHERE ctid = ANY (ARRAY(
@@ -14,4 +14,7 @@ WHERE ctid = ANY (ARRAY(
     LIMIT $2
     FOR UPDATE SKIP LOCKED
 ))
-RETURNING id, type, priority, attempt, max_attempts, scheduled_at, attempted_at, args, meta, tags, errors
+RETURNING id, type, priority, attempt, max_attempts, scheduled_at, attempted_at,
+          CASE WHEN pg_column_size(args) < 1000 THEN args
+               WHEN pg_column_size(args) <= $7 AND octet_length(args::text) <= $7 THEN args END AS args,
+          meta, tags, errors

@@ -28,21 +28,24 @@ class Listener:
     async def listen(self) -> None:
         """Listen until cancelled, on a new connection whenever one is lost."""
         while True:
-            connection, lost = await patiently("listening for new jobs", self._connect)
             try:
-                self._heard(None)
-                await self._stay(connection, lost)
+                await self._listen_once()
             except PASSING as error:
                 log.warning("the connection that listens for new jobs was lost: %s", error or type(error).__name__)
-            finally:
-                await _close(connection)
+            except Exception:
+                log.exception("new jobs cannot be listened for, which is tried again; the poll finds them meanwhile")
+                await asyncio.sleep(PING_SECONDS)
 
-    async def _connect(self) -> tuple[Connection, asyncio.Event]:
-        connection = await self._database.connect()
-        lost = asyncio.Event()
-        connection.add_termination_listener(lambda _: lost.set())
-        await connection.add_listener(self._channel, self._notified)
-        return connection, lost
+    async def _listen_once(self) -> None:
+        connection = await patiently("listening for new jobs", self._database.connect)
+        try:
+            lost = asyncio.Event()
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(self._channel, self._notified)
+            self._heard(None)
+            await self._stay(connection, lost)
+        finally:
+            await _close(connection)
 
     async def _stay(self, connection: Connection, lost: asyncio.Event) -> None:
         while not lost.is_set():
@@ -61,5 +64,8 @@ class Listener:
 async def _close(connection: Connection) -> None:
     try:
         await connection.close(timeout=CLOSE_SECONDS)
-    except (*PASSING, asyncio.CancelledError):
+    except PASSING:
         connection.terminate()
+    except asyncio.CancelledError:
+        connection.terminate()
+        raise

@@ -29,8 +29,8 @@ PASSING = (
     asyncpg.InvalidCachedStatementError,  # the table was altered
     asyncpg.OutdatedSchemaCacheError,
 )
-DELAYS = (0.1, 5.0)
-"""Seconds between tries: about the first, and at most the longest."""
+FIRST_DELAY, LONGEST_DELAY = 0.1, 2.0
+"""Seconds between tries: about the first, and at most the longest, which is also how late the end of an outage is noticed."""
 
 
 def passes(error: BaseException) -> bool:
@@ -38,7 +38,7 @@ def passes(error: BaseException) -> bool:
     return isinstance(error, PASSING)
 
 
-async def patiently(what: str, attempt: Callable[[], Awaitable[T]], on_failure: Callable[[], object] | None = None) -> T:
+async def patiently(what: str, attempt: Callable[[], Awaitable[T]], *, longest: float = LONGEST_DELAY) -> T:
     """Try until it succeeds, waiting longer and longer; raises only what does not pass by itself.
 
     One line is logged when it begins to fail, one when it works again, and few in between.
@@ -48,13 +48,11 @@ async def patiently(what: str, attempt: Callable[[], Awaitable[T]], on_failure: 
         try:
             result = await attempt()
         except PASSING as error:
-            if on_failure is not None:
-                on_failure()
             failures += 1
             if failures & (failures - 1) == 0:  # the 1st, 2nd, 4th, 8th … try
                 log.warning("%s failed %s, and is tried again: %s: %s", what, _times(failures), type(error).__name__, error)
-            first, longest = DELAYS
-            await asyncio.sleep(min(longest, first * 2 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            delay = min(longest, FIRST_DELAY * 2 ** min(failures - 1, 10))
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
         else:
             if failures:
                 log.warning("%s works again after %s", what, _times(failures))

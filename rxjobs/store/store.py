@@ -21,11 +21,13 @@ Rows = list[asyncpg.Record]
 class Store:
     """The statements of one schema. Every method is one round trip and one transaction, unless it is given a connection."""
 
-    def __init__(self, database: Database, schema: str, *, notify: bool = True) -> None:
+    def __init__(self, database: Database, schema: str, *, notify: bool = True, max_args_bytes: int = 1024 * 1024) -> None:
         self.database = database
         self.schema = schema
         self.channel = schema
         self._notify = schema if notify else None
+        self.max_stored_bytes = 2 * max_args_bytes + 65536
+        """What a claim reads of a row's arguments at most: room for what encryption and other programs' spaces add."""
         self._claiming: set[object] = set()
 
     @contextmanager
@@ -49,13 +51,11 @@ class Store:
 
     async def fetch_jobs(self, queue: str, n: int, types: Sequence[str], node: UUID) -> Rows:
         """Claim up to n jobs."""
-        return await self._run("fetch_jobs", queue, n, types, node)
+        return await self._run("fetch_jobs", queue, n, types, node, self.max_stored_bytes)
 
-    async def fetch_jobs_where(
-        self, queue: str, n: int, types: Sequence[str], node: UUID, tags: Sequence[str], args: str
-    ) -> Rows:
+    async def fetch_jobs_where(self, queue: str, n: int, types: Sequence[str], node: UUID, tags: Sequence[str], args: str) -> Rows:
         """Claim up to n jobs that have the tags and contain the arguments (JSON)."""
-        return await self._run("fetch_jobs_where", queue, n, types, node, tags, args)
+        return await self._run("fetch_jobs_where", queue, n, types, node, tags, args, self.max_stored_bytes)
 
     async def ack_completed(self, ids: Sequence[int], node: UUID, attempt: int) -> set[int]:
         """Write down that jobs of one attempt number were completed; gives the ids that were."""

@@ -23,9 +23,7 @@ def stamp(news: Sequence[NewJob], of: Context) -> list[NewJob]:
     """The new jobs with this context in their meta; one that was given a context by hand keeps that."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier, of)
-    return [
-        new if carrier.keys() & new.meta.keys() else msgspec.structs.replace(new, meta={**new.meta, **carrier}) for new in news
-    ]
+    return [new if carrier.keys() & new.meta.keys() else msgspec.structs.replace(new, meta={**new.meta, **carrier}) for new in news]
 
 
 def stored(meta: Mapping[str, Any]) -> Context | None:

@@ -8,9 +8,17 @@ from __future__ import annotations
 from importlib import metadata
 from typing import NamedTuple
 
+
+def _version() -> str:
+    try:
+        return metadata.version("rxjobs")
+    except metadata.PackageNotFoundError:  # run from its source, without having been installed
+        return ""
+
+
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE = "rxjobs"
-VERSION = metadata.version("rxjobs")
+VERSION = _version()
 
 SYSTEM = "rxjobs"
 ENQUEUE, PROCESS = "enqueue", "process"

@@ -109,9 +109,7 @@ def _load(signal: str, names: list[str]) -> list[Any]:
     for name in names:
         here = list(entry_points(group=f"opentelemetry_{signal}_exporter", name=name))
         if not here:
-            raise InvalidOption(
-                f"OTEL_{signal.upper()}_EXPORTER names {name!r}, which is not installed; use otlp, console or none"
-            )
+            raise InvalidOption(f"OTEL_{signal.upper()}_EXPORTER names {name!r}, which is not installed; use otlp, console or none")
         found.append(here[0].load()())
     return found
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rxjobs.call import Call, Executor
+from rxjobs.codec import PlainCodec
 from rxjobs.definition import Definition, Enqueued, NewJob, Options
 from rxjobs.failure import describe
 from rxjobs.job import Job, running_job
@@ -186,6 +187,7 @@ class _NoRegistry:
     """An app that nothing can be enqueued with."""
 
     max_args_bytes = 1024 * 1024
+    codec = PlainCodec()
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         raise NotImplementedError(f"{new.type} is only run here")

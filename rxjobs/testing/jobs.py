@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rxjobs.call import Executor
+from rxjobs.codec import PlainCodec
 from rxjobs.definition import Definition, Enqueued, NewJob, Options
 from rxjobs.events import EventStream
 from rxjobs.executors.on_loop import on_loop
@@ -45,6 +46,7 @@ class _NoApp:
     """What a job type asks of its app."""
 
     max_args_bytes = 1024 * 1024
+    codec = PlainCodec()
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         raise NotImplementedError(f"{new.type} belongs to no app: its jobs are made with a_job(), not enqueued")

@@ -160,6 +160,17 @@ def until(fact: Callable[[], object], seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
+def hurry(process: subprocess.Popen[str], number: int) -> int:
+    """Send a signal again and again, since one that follows at once may count as the same; gives the exit code."""
+
+    def is_gone() -> bool:
+        process.send_signal(number)
+        return process.poll() is not None
+
+    until(is_gone, seconds=5)
+    return process.returncode
+
+
 @pytest.fixture(scope="session")
 def forking() -> Iterator[subprocess.Popen[str]]:
     server = subprocess.Popen([sys.executable, str(FORKING)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.cli.conftest import until
+from tests.cli.conftest import hurry, until
 
 
 def enqueue(rxjobs, count=1):
@@ -46,8 +46,7 @@ def test_a_second_signal_exits_at_once(rxjobs):
     until(lambda: "began" in rxjobs.read("notes"))
     process.send_signal(signal.SIGTERM)
     until(lambda: "SIGTERM" in rxjobs.read("stderr"))
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 128 + signal.SIGTERM
+    assert hurry(process, signal.SIGTERM) == 128 + signal.SIGTERM
     assert rxjobs.states() == {1: "executing"}
 
 

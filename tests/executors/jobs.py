@@ -18,6 +18,7 @@ from functools import wraps
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from rxjobs.codec import PlainCodec
 from rxjobs.definition import Definition, Options
 from rxjobs.outcome import Complete, Retry, Snooze
 
@@ -140,6 +141,7 @@ def plain_trace() -> str:
 
 class Registry:
     max_args_bytes = 1024
+    codec = PlainCodec()
 
     async def enqueue(self, new, connection=None):
         raise NotImplementedError

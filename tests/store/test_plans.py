@@ -79,7 +79,7 @@ async def test_the_hot_statements_never_read_a_table_in_full(filled):
     assert len(rows) == BATCH
     assert not tables_read_in_full(inserting)
 
-    fetching, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node)
+    fetching, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096)
     assert len(claimed) == BATCH
     assert not tables_read_in_full(fetching)
     assert all(one["Node Type"] != "Sort" for one in fetching), "the claim sorts the whole queue"
@@ -89,7 +89,7 @@ async def test_the_hot_statements_never_read_a_table_in_full(filled):
     assert len(rows) == BATCH
     assert not tables_read_in_full(completing)
 
-    _, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node)
+    _, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096)
     kinds = [Complete(), Retry(30.0, "bad", Failure("E", "m")), Snooze(5), Discard()]
     ended = [
         Finished(Job(id=row["id"], type="work", attempt=1, attempted_at=row["attempted_at"]), kinds[place % 4])
@@ -118,7 +118,7 @@ async def test_the_cost_of_a_claim_and_its_ack_does_not_grow_with_what_was_done_
     node = await a_node(filled)
     pages = []
     for _ in range(RUNS):
-        fetching, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node)
+        fetching, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096)
         completing, rows = await plan(filled, "ack_completed", [row["id"] for row in claimed], node, 1)
         assert len(rows) == BATCH
         assert not tables_read_in_full(fetching + completing)

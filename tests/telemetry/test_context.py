@@ -57,9 +57,7 @@ def test_a_job_with_any_context_of_its_own_is_not_stamped(meta):
         st.text(max_size=60),
         st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,3})?", fullmatch=True),
         st.from_regex(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", fullmatch=True),
-        st.sampled_from(
-            [TRACEPARENT, f"00-{'0' * 32}-b7ad6b7169203331-01", f"00-0af7651916cd43dd8448eb211c80319c-{'0' * 16}-01"]
-        ),
+        st.sampled_from([TRACEPARENT, f"00-{'0' * 32}-b7ad6b7169203331-01", f"00-0af7651916cd43dd8448eb211c80319c-{'0' * 16}-01"]),
     ),
     st.one_of(st.none(), st.text(max_size=40), st.sampled_from(["a=b", "a=b,c=d", "x" * 600])),
 )
@@ -79,7 +77,7 @@ def look():
 
 
 async def test_a_job_in_another_process_runs_in_the_trace_of_its_attempt():
-    executor = rj.in_processes(1, carrier=context.carry, attach=context.carried)
+    executor = rj.in_processes(1)
     with trace.use_span(trace.get_current_span(a_context())):
         seen = await executor.run(Call(look, a_job(definition=job_type(look))))
     assert seen == "0af7651916cd43dd8448eb211c80319c"

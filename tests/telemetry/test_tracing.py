@@ -212,7 +212,6 @@ async def test_a_refused_insert_is_a_failed_span(app, spans):
     assert span.attributes["error.type"] == "asyncpg.exceptions._base.InterfaceError"
 
 
-@pytest.mark.xfail(strict=True, reason="the client wraps the insert that calls share, and not each call in its own context")
 async def test_two_hundred_jobs_at_once_keep_their_own_traces_apart(app, spans, tracer):
     @app.job(name="work")
     async def work(n):

@@ -1,0 +1,46 @@
+import asyncio
+
+from rxjobs.events import JobsRescued, NodeLost
+from rxjobs.services.rescue import rescue
+from tests.store.ground import a_claimed_row, a_node, states
+
+
+async def rescued(store, own, scheduler, events, looks=2):
+    """What the first looks of the service found."""
+    found = asyncio.Queue()
+    watching = rescue(store, own, every_seconds=0.01, lease_seconds=0.0, emit=events.append).subscribe(
+        found.put_nowait, scheduler=scheduler
+    )
+    try:
+        return [await asyncio.wait_for(found.get(), 20) for _ in range(looks)]
+    finally:
+        watching.dispose()
+
+
+async def test_the_jobs_of_dead_nodes_are_taken_and_told_and_the_nodes_removed(connection, store, scheduler):
+    own, dead = await a_node(connection), [await a_node(connection, seconds=-1, label=f"n{n}") for n in range(2)]
+    ids = [await a_claimed_row(connection, node) for node in dead for _ in range(3)]
+    its = await a_claimed_row(connection, own)
+    events = []
+    assert await rescued(store, own, scheduler, events) == [6, 0]
+    assert await states(connection, [*ids, its]) == ["available"] * 6 + ["executing"]
+    assert [row["id"] for row in await connection.fetch("SELECT id FROM rxjobs.nodes")] == [own]
+    assert sorted(event.node for event in events if isinstance(event, NodeLost)) == sorted(map(str, dead))
+    assert sorted(id_ for event in events if isinstance(event, JobsRescued) for id_ in event.ids) == ids
+
+
+async def test_a_node_takes_nothing_from_itself(connection, store, scheduler):
+    own = await a_node(connection, seconds=-1)
+    its = await a_claimed_row(connection, own)
+    assert await rescued(store, own, scheduler, []) == [0, 0]
+    assert await states(connection, [its]) == ["executing"]
+
+
+async def test_many_rescuers_at_once_take_each_job_once(connection, store, scheduler):
+    dead = await a_node(connection, seconds=-1)
+    ids = [await a_claimed_row(connection, dead) for _ in range(50)]
+    owns = [await a_node(connection) for _ in range(4)]
+    found = await asyncio.gather(*(rescued(store, own, scheduler, []) for own in owns))
+    assert sum(map(sum, found)) == 50
+    errors = await connection.fetch("SELECT jsonb_array_length(errors) FROM rxjobs.live_jobs WHERE id = ANY ($1::bigint[])", ids)
+    assert [row[0] for row in errors] == [1] * 50
