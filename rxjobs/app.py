@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 from reactivex import Observable
 from reactivex.subject import Subject
 
+from rxjobs import log_lines
 from rxjobs import settings as settings_
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.backoff import Backoff
@@ -61,6 +62,7 @@ class App:
         self, dsn: str | None = None, *, telemetry: Telemetry | None = None, codec: Codec | None = None, **settings: Any
     ) -> None:
         self.settings = settings_.load({"dsn": dsn, **settings})
+        log_lines.guard()
         self.codec = _checked_codec(codec)
         self.events = EventStream()
         self.definitions: dict[str, Definition[..., Any]] = {}
@@ -163,7 +165,7 @@ class App:
         """Bring the schema up to date; gives the names of the migrations that ran."""
         async with AsyncExitStack() as stack:
             dsn = await stack.enter_async_context(served(self._dsn or self.settings.dsn))
-            connection = await Database(dsn).connect()
+            connection = await Database(dsn).connect_now()
             try:
                 return await migrations.migrate(connection, self.settings.schema)
             finally:
@@ -307,7 +309,7 @@ class App:
         await database.open()
         stack.push_async_callback(database.close)
         schema = self.settings.schema
-        connection = await database.connect()
+        connection = await database.connect_now()
         try:
             if self.settings.migrate or is_embedded(self.settings.dsn):
                 await migrations.migrate(connection, schema)

@@ -23,18 +23,20 @@ from rxjobs.payload import (
     dump_untyped,
     find_loss,
     find_oversize,
-    find_too_many_keys,
     find_unstorable,
     find_unwritable,
     from_form,
     has_form,
     holds_secret,
+    is_model,
     load_untyped,
     refuse_depth,
     show,
     spell_step,
 )
 from rxjobs.secret import inner_type, is_secret
+
+MAX_KEYS = 10_000
 
 _signature: Callable[..., inspect.Signature] = inspect.signature
 if sys.version_info >= (3, 14):
@@ -70,7 +72,7 @@ class Arguments:
         self._rest = next((p.name for p in parameters if p.kind is Kind.VAR_POSITIONAL), None)
         self._optional = [p.name for p in self._parameters.values() if _is_optional(p)]
         self._types = {p.name: _type_of(p, function, name) for p in parameters}
-        self._secret = {p for p, kind in self._types.items() if any(map(is_secret, _custom_types(msgspec.inspect.type_info(kind))))}
+        self._secret = {p for p, kind in self._types.items() if _may_hold_secret(kind)}
         self._decoders = {p: msgspec.json.Decoder(kind, dec_hook=from_form) for p, kind in self._types.items()}
         self._extra = next((p.name for p in parameters if p.kind is Kind.VAR_KEYWORD), None)
         self._decode = self._build_decoder().decode
@@ -86,7 +88,7 @@ class Arguments:
         given = self._bind(args, kwargs) if args or self._nameless else kwargs
         try:
             text = ENCODER.encode(given)
-            refusal = find_oversize(text, max_bytes) or find_too_many_keys(text)
+            refusal = find_oversize(text, max_bytes) or _find_too_many_keys(text)
             if refusal is None:
                 text, refusal = self._settle(given, text)
             if refusal is None:
@@ -219,6 +221,20 @@ class Arguments:
         return Refusal(path, reason[:1].lower() + reason[1:].replace("`", ""))
 
 
+def _find_too_many_keys(text: bytes) -> Refusal | None:
+    """Whether JSON has more keys than a reader should have to take."""
+    if text.count(b":") <= MAX_KEYS:
+        return None
+    count = _count_keys(PLAIN.decode(text))
+    return None if count <= MAX_KEYS else Refusal("", f"expected at most {MAX_KEYS} keys, got {count}; pass lists, or a reference")
+
+
+def _count_keys(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(map(_count_keys, value.values()))
+    return sum(map(_count_keys, value)) if isinstance(value, list) else 0
+
+
 def _find_loss(given: Mapping[str, Any], arrived: Mapping[str, Any]) -> Refusal | None:
     for name, value in given.items():
         kind = type(value)
@@ -347,6 +363,18 @@ def _types_in_secrets(annotation: Any) -> Iterator[Any]:
         yield inner_type(annotation)
     for part in get_args(annotation):
         yield from _types_in_secrets(part)
+
+
+def _may_hold_secret(kind: Any, seen: frozenset[Any] = frozenset()) -> bool:
+    """Whether there is a secret in a type, as far as can be told."""
+    try:
+        custom = set(_custom_types(msgspec.inspect.type_info(kind))) - seen
+    except Exception:  # a model may have fields of types that msgspec does not know
+        return True
+    if any(map(is_secret, custom)):
+        return True
+    fields = [field.annotation for model in filter(is_model, custom) for field in model.model_fields.values()]
+    return any(_may_hold_secret(field, seen | custom) for field in fields)
 
 
 def _custom_types(info: Any) -> Iterator[Any]:

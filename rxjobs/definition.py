@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from rxjobs.arguments import Arguments
+from rxjobs.arguments import Arguments, dump_untyped
 from rxjobs.backoff import Backoff
 from rxjobs.codec import Codec, shown
-from rxjobs.errors import InvalidOption
+from rxjobs.errors import InvalidArguments, InvalidOption
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,6 +22,8 @@ R = TypeVar("R")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,127}")
 QUEUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 TAG_LIMIT = (32, 64)
+META_LIMIT = 64 * 1024
+LONGEST_DELAY = timedelta(days=3660)
 
 
 class Breaker(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +38,7 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     exclude: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.fail_max < 1 or self.probes < 1 or self.reset_timeout <= 0:
+        if self.fail_max < 1 or self.probes < 1 or not 0 < self.reset_timeout < 10**9:
             raise InvalidOption(
                 "Breaker takes fail_max and probes of at least 1 and a reset_timeout above 0 seconds, not "
                 f"fail_max={self.fail_max}, probes={self.probes}, reset_timeout={self.reset_timeout}"
@@ -109,6 +111,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         if self.timeout is not None and not (isinstance(self.timeout, int | float) and 0 < self.timeout < 10**9):
             raise InvalidOption(f"{self.name}: timeout is a number of seconds above 0, or None, not {self.timeout!r}")
         check_tags(self.name, self.tags)
+        check_meta(self.name, self.meta)
 
 
 class Definition(Generic[P, R]):
@@ -169,11 +172,10 @@ class Definition(Generic[P, R]):
         if delay is not None and scheduled_at is not None:
             raise InvalidOption(f"{self.name}: give delay or scheduled_at, not both")
         if delay is not None:
-            check_number(self.name, "delay", delay, 0, 10 * 366 * 86400)
+            check_number(self.name, "delay", delay, 0, LONGEST_DELAY.total_seconds(), int | float)
             changes["delay"] = float(delay)
         if scheduled_at is not None:
-            if scheduled_at.tzinfo is None:
-                raise InvalidOption(f"{self.name}: scheduled_at needs a time zone, {scheduled_at!r} has none; add tzinfo=UTC")
+            check_instant(self.name, scheduled_at)
             changes["scheduled_at"] = scheduled_at
         if priority is not None:
             check_number(self.name, "priority", priority, 0, 9)
@@ -189,6 +191,7 @@ class Definition(Generic[P, R]):
             check_tags(self.name, changes["tags"])
         if meta is not None:
             changes["meta"] = {**self.how.meta, **meta}
+            check_meta(self.name, changes["meta"])
         return Optioned(self, self._registry, changes)
 
 
@@ -215,10 +218,29 @@ def check_queue(queue: str) -> None:
         raise InvalidOption(f"a queue's name is letters, digits and . : / _ -, at most 128, not {str(queue)[:150]!r}")
 
 
-def check_number(owner: str, name: str, value: Any, least: float, most: float) -> None:
-    """Refuse a number outside its range."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise InvalidOption(f"{owner}: {name} is a number from {least} to {most}, not {value!r}")
+def check_number(owner: str, name: str, value: Any, least: float, most: float, kind: Any = int) -> None:
+    """Refuse a number outside its range, or of another kind than it is to be."""
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
+        whole = ", which is no whole one" if kind is int and isinstance(value, float) else ""
+        raise InvalidOption(f"{owner}: {name} is a number from {least} to {most}, not {value!r:.100}{whole}")
+
+
+def check_instant(owner: str, instant: Any) -> None:
+    """Refuse an instant that is none, or too far away."""
+    if not isinstance(instant, datetime):
+        raise InvalidOption(f"{owner}: scheduled_at takes a datetime, not {instant!r:.100}")
+    if instant.tzinfo is None:
+        raise InvalidOption(f"{owner}: scheduled_at needs a time zone, {instant!r} has none; add tzinfo=UTC")
+    if instant - datetime.now(UTC) > LONGEST_DELAY:
+        raise InvalidOption(f"{owner}: scheduled_at is at most ten years away, not {instant}")
+
+
+def check_meta(owner: str, meta: Mapping[str, Any]) -> None:
+    """Refuse meta that a row cannot hold."""
+    try:
+        dump_untyped(meta, f"{owner}: meta", META_LIMIT)
+    except InvalidArguments as error:
+        raise InvalidOption(str(error)) from None
 
 
 def check_tags(owner: str, tags: Sequence[str]) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 import asyncpg
 
-from rxjobs.definition import Definition
+from rxjobs.definition import Definition, check_number
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job, State
 from rxjobs.store.encoding import Filters, job_from_row
 from rxjobs.store.store import Store
 
 BATCH = 1000
+MOST = 100_000
 
 Names = str | Iterable[str] | None
 
@@ -40,7 +41,8 @@ class Jobs:
         limit: int = 100,
         after: int | None = None,
     ) -> list[Job]:
-        """Jobs, the newest first; `after` is the id of the last one of the page before."""
+        """Jobs, the newest first; `after` is the id of the last one of the page before, `limit` at most 100,000."""
+        check_number("jobs.list", "limit", limit, 1, MOST)
         rows = await self._store().list_jobs(_filters(state, queue, type, tags), after, limit)
         return [self._job(row) for row in rows]
 

@@ -24,7 +24,6 @@ from rxjobs.errors import BadPayload, InvalidArguments
 from rxjobs.secret import MARK, Secret, inner_type, is_secret, storing, unmarked
 
 MAX_DEPTH = 100
-MAX_KEYS = 10_000
 SCALARS = frozenset({str, int, float, bool, type(None)})
 TEXT_FORMS = (
     pathlib.PurePath,
@@ -182,7 +181,8 @@ def complaint(error: Exception) -> str:
     except Exception:
         text = ""
     known = isinstance(error, msgspec.MsgspecError | Misfit | InvalidArguments)
-    return text[:1].lower() + text[1:200] if known else f"{type(error).__name__}: {text:.200}"
+    text = text[:200]
+    return (text[:1].lower() + text[1:] if text[:2].istitle() else text) if known else f"{type(error).__name__}: {text:.200}"
 
 
 def refuse_depth(text: str) -> None:
@@ -202,20 +202,6 @@ def find_oversize(text: bytes, max_bytes: int) -> Refusal | None:
         return None
     advice = "store the data elsewhere and pass a reference"
     return Refusal("", f"expected at most {max_bytes} bytes as JSON, got {len(text)}; {advice}")
-
-
-def find_too_many_keys(text: bytes) -> Refusal | None:
-    """Whether JSON has more keys than a reader should have to take."""
-    if text.count(b":") <= MAX_KEYS:
-        return None
-    count = _count_keys(PLAIN.decode(text))
-    return None if count <= MAX_KEYS else Refusal("", f"expected at most {MAX_KEYS} keys, got {count}; pass lists, or a reference")
-
-
-def _count_keys(value: Any) -> int:
-    if isinstance(value, dict):
-        return len(value) + sum(map(_count_keys, value.values()))
-    return sum(map(_count_keys, value)) if isinstance(value, list) else 0
 
 
 def find_unstorable(text: bytes) -> Refusal | None:
@@ -273,13 +259,18 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((spell_step(name), getattr(value, name, None)) for name in field_names(type(value)))
 
 
-def holds_secret(value: Any, seen: set[int] | None = None) -> bool:
+def holds_secret(value: Any) -> bool:
     """Whether there is a secret in a value."""
-    seen = set() if seen is None else seen
-    if type(value) is Secret or id(value) in seen:
-        return type(value) is Secret
-    seen.add(id(value))
-    return any(holds_secret(part, seen) for _, part in _parts(value))
+    seen: dict[int, Any] = {}
+    todo = [value]
+    while todo:
+        value = todo.pop()
+        if type(value) is Secret:
+            return True
+        if id(value) not in seen:
+            seen[id(value)] = value
+            todo.extend(part for _, part in _parts(value))
+    return False
 
 
 def _why_unwritable(value: Any, error: Exception) -> str:

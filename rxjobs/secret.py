@@ -66,7 +66,7 @@ class Secret(Generic[T]):
         from pydantic_core import core_schema  # it is pydantic that calls this
 
         inner = schema_of.generate_schema(inner_type(source))
-        dumped = core_schema.wrap_serializer_function_ser_schema(_dump, schema=inner, when_used="json")
+        dumped = core_schema.wrap_serializer_function_ser_schema(_dump, info_arg=True, schema=inner)
         return core_schema.no_info_wrap_validator_function(_validate, inner, serialization=dumped)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -102,7 +102,9 @@ def _validate(value: Any, inner: Callable[[Any], Any]) -> Secret[Any]:
     return Secret(inner(value.get() if isinstance(value, Secret) else unmarked(value)))
 
 
-def _dump(value: Any, inner: Callable[[Any], Any]) -> Any:
+def _dump(value: Any, inner: Callable[[Any], Any], how: Any) -> Any:
+    if how.mode != "json":
+        return value
     return {MARK: inner(value.get())} if _is_storing.get() else MASK
 
 

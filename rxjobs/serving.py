@@ -16,6 +16,9 @@ from rxjobs.runner import Running
 
 log = logging.getLogger("rxjobs")
 
+ONE_WISH = 0.25
+"""Seconds in which signals are one and the same wish: a supervisor passes on what was sent to its whole group."""
+
 
 def serve(running: Callable[[], AbstractAsyncContextManager[Running]]) -> None:
     """Run until a signal or the end of every pipeline; exits with code 1 when one broke too often."""
@@ -58,9 +61,15 @@ def _signals(stopped: asyncio.Event) -> Iterator[None]:
     """Take the first SIGTERM or SIGINT for a wish to stop, and the next for haste."""
     loop = asyncio.get_running_loop()
 
+    first = 0.0
+
     def ask(number: int) -> None:
+        nonlocal first
         if stopped.is_set():
-            os._exit(128 + number)
+            if loop.time() - first > ONE_WISH:
+                os._exit(128 + number)
+            return
+        first = loop.time()
         log.warning("%s: stopping; jobs in flight may end, a second signal exits at once", signal.Signals(number).name)
         stopped.set()
 

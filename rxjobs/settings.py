@@ -42,6 +42,8 @@ class Settings:
     restart_window: float = 60.0
 
     def __post_init__(self) -> None:
+        if not self.node.isprintable() or len(self.node) > 128:
+            raise InvalidOption(f"node is a label of at most 128 printable characters, not {self.node!r:.100}")
         if not SCHEMA.fullmatch(self.schema):
             raise InvalidOption(f"schema is a lower-case PostgreSQL name of at most 48 characters, not {self.schema!r:.100}")
         for name in (
@@ -52,10 +54,10 @@ class Settings:
             "poll_seconds",
             "restart_window",
         ):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < 10**9:
                 raise InvalidOption(f"{name} is a number of seconds above 0, not {getattr(self, name)}")
         for name in ("shutdown_grace", "keep", "max_args_bytes", "max_restarts"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:
                 raise InvalidOption(f"{name} is at least 0, not {getattr(self, name)}")
         if self.heartbeat_seconds > self.lease_seconds / 3:
             raise InvalidOption(
@@ -71,7 +73,7 @@ def load(arguments: Mapping[str, Any], environ: Mapping[str, str] = os.environ, 
         if name not in known:
             raise InvalidOption(f"App has no setting {name!r}; there are {', '.join(known)}")
     values: dict[str, Any] = {}
-    for name, value in _pyproject(folder or Path.cwd()).items():
+    for name, value in _pyproject(folder).items():
         if name not in known:
             raise InvalidOption(f"[tool.rxjobs] in pyproject.toml has no setting {name!r}; there are {', '.join(known)}")
         values[name] = _convert(name, value, "pyproject.toml")
@@ -83,9 +85,9 @@ def load(arguments: Mapping[str, Any], environ: Mapping[str, str] = os.environ, 
     return Settings(**values)
 
 
-def _pyproject(folder: Path) -> dict[str, Any]:
-    path = folder / "pyproject.toml"
+def _pyproject(folder: Path | None) -> dict[str, Any]:
     try:
+        path = (folder or Path.cwd()) / "pyproject.toml"
         table = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("rxjobs", {})
     except FileNotFoundError:
         return {}

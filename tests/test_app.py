@@ -4,6 +4,7 @@ import pytest
 
 import rxjobs as rj
 from rxjobs.store.database import Database
+from tests.waiting import until
 
 
 async def test_an_app_may_be_opened_closed_and_opened_again(dsn):
@@ -23,9 +24,7 @@ async def test_an_app_may_be_opened_closed_and_opened_again(dsn):
             await on_the_loop.enqueue(n)
         async with app.running():
             await in_a_thread.enqueue(n + 10)
-            async with asyncio.timeout(20):
-                while not {n, n + 10} <= {*ran}:
-                    await asyncio.sleep(0.01)
+            await until(lambda n=n: {n, n + 10} <= {*ran})
     assert sorted(ran) == [0, 1, 2, 10, 11, 12]
     async with app:
         assert await app.jobs.count() == {"completed": 6}
@@ -82,9 +81,7 @@ async def test_two_apps_in_one_process_run_their_own_jobs(dsn):
         for n in range(20):
             app = apps[n % 2]
             await app.enqueue(app.definitions[f"work-{n % 2}"].new(n))
-        async with asyncio.timeout(20):
-            while len(ran) < 20:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(ran) == 20)
     assert sorted(ran) == [(n % 2, n) for n in sorted(range(20), key=lambda n: (n % 2, n))]
 
 
@@ -103,9 +100,7 @@ async def test_two_schemas_in_one_database_never_meet(dsn):
     async with apps[0].running(), apps[1]:
         await apps[0].definitions["work"].enqueue(1)
         await apps[1].definitions["work"].enqueue(2)
-        async with asyncio.timeout(20):
-            while await apps[0].jobs.count() != {"completed": 1}:
-                await asyncio.sleep(0.01)
+        await until(lambda: apps[0].jobs.count(state="completed"))
         assert await apps[1].jobs.count() == {"available": 1}
     assert ran == [(0, 1)]
 
@@ -138,11 +133,13 @@ async def test_a_node_leaves_nothing_behind(dsn):
         (node,) = await database.fetch("SELECT id, label, pid FROM rxjobs.nodes")
         assert node["id"] == app.id
     assert await database.fetch("SELECT FROM rxjobs.nodes") == []
-    others = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'rxjobs'"
-    async with asyncio.timeout(5):
-        while await database.fetch(others):
-            await asyncio.sleep(0.01)
+    await until(lambda: is_alone(database))
     await database.close()
+
+
+async def is_alone(database):
+    ours = "datname = current_database() AND application_name = 'rxjobs'"
+    return not await database.fetch(f"SELECT FROM pg_stat_activity WHERE {ours} AND pid <> pg_backend_pid()")
 
 
 async def test_a_queue_no_job_type_names_is_an_error(dsn):
@@ -173,7 +170,9 @@ def test_two_jobs_of_one_name_are_refused():
         async def two() -> None: ...
 
 
-@pytest.mark.parametrize("schema", ["", "Upper", "1st", "a" * 49, "a-b", 'a"b', "a;b", "a b", "ä", "a\n", "a\x00", "rxjobs.jobs", "$1"])
+@pytest.mark.parametrize(
+    "schema", ["", "Upper", "1st", "a" * 49, "a-b", 'a"b', "a;b", "a b", "ä", "a\n", "a\x00", "rxjobs.jobs", "$1"]
+)
 def test_a_schema_is_a_plain_name_or_refused(schema, monkeypatch):
     monkeypatch.delenv("RXJOBS_SCHEMA", raising=False)
     with pytest.raises(rj.InvalidOption, match="schema"):

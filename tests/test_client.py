@@ -233,7 +233,9 @@ async def test_what_was_enqueued_is_told(app, send):
 
 @pytest.mark.parametrize("connection", [object(), SimpleNamespace(fetch=None), "postgresql://"], ids=["object", "alike", "text"])
 async def test_connections_of_other_kinds_are_refused_by_name(app, send, connection):
-    with pytest.raises(rj.InvalidOption, match=f"not {'types.SimpleNamespace' if hasattr(connection, 'fetch') else type(connection).__name__}"):
+    with pytest.raises(
+        rj.InvalidOption, match=f"not {'types.SimpleNamespace' if hasattr(connection, 'fetch') else type(connection).__name__}"
+    ):
         await app.enqueue(send.new(), connection)
 
 

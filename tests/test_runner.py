@@ -341,9 +341,7 @@ async def test_its_ids_are_held_also_when_a_released_job_is_fetched_again_before
     job = a_job(definition=job_type(sleep), args={"seconds": 10})
     source = Hasty([job])
     answers = iter([False, True])
-    stream = rj.pull(source, max_demand=10).pipe(
-        rj.filter(lambda _: next(answers), otherwise=rj.Release()), rj.execute(), rj.ack()
-    )
+    stream = rj.pull(source, max_demand=10).pipe(rj.filter(lambda _: next(answers), otherwise=rj.Release()), rj.execute(), rj.ack())
     async with runs(stream, grace=60) as observed:
         await asyncio.sleep(5)
         assert observed.running.held_ids == {job.id}

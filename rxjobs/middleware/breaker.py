@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import pybreaker
 
@@ -38,12 +39,10 @@ class Circuit:
         self._opened = 0.0
         self._probing = 0
         self._is_spotless = True
-        excluded = {qualified_name(kind) for kind in how.exclude}
         self._machine = pybreaker.CircuitBreaker(
             fail_max=how.fail_max,
             reset_timeout=how.reset_timeout,
             success_threshold=how.probes,
-            exclude=[lambda error: _is_excluded(error, how.exclude, excluded)],
             listeners=[_Teller(self)],
             name=name,
             throw_new_error_on_trip=False,
@@ -61,7 +60,8 @@ class Circuit:
             return 0.0
         if self.state == pybreaker.STATE_OPEN:
             return max(0.0, self._opened + self._how.reset_timeout - self._clock())
-        return 0.0 if self._probing < self._how.probes else CROWDED
+        # those that went well count too: no more are let through than it takes to close
+        return 0.0 if self._probing + self._machine.success_counter < self._how.probes else CROWDED
 
     async def middleware(self, job: Job, call_next: Next) -> Outcome:
         """Snooze the job while the circuit is open, which costs it no attempt; else run it, and learn from its end."""
@@ -98,21 +98,14 @@ class Circuit:
             case Complete():
                 self._machine.call(lambda: None)
                 self._is_spotless = self.state == pybreaker.STATE_CLOSED
-            case Retry(exception=error) | Discard(exception=error) if error is not None or isinstance(outcome, Retry):
+            case Retry(exception=error) | Discard(exception=error) if _is_excluded(error, self._how.exclude):
+                pass
+            case Retry() | Discard(exception=BaseException()):
                 self._is_spotless = False
-                self._fail(error or RuntimeError(outcome.reason))
+                with suppress(_FailedError):
+                    self._machine.call(_fail)
             case _:  # a job that is snoozed, cancelled or released says nothing about what it depends on
                 pass
-
-    def _fail(self, error: BaseException) -> None:
-        def fail() -> None:
-            raise error
-
-        try:
-            self._machine.call(fail)
-        except BaseException as raised:
-            if raised is not error:
-                raise
 
     def moved(self, before: str, after: str) -> None:
         """The state machine changed state."""
@@ -158,6 +151,22 @@ class _Teller(pybreaker.CircuitBreakerListener):
         self._circuit.moved(old_state.name if old_state else pybreaker.STATE_CLOSED, new_state.name)
 
 
-def _is_excluded(error: BaseException, kinds: tuple[type[BaseException], ...], names: set[str]) -> bool:
-    # what comes from another process is text, so it can be known by its class's name only
-    return error.failure.type in names if isinstance(error, RemoteFailure) else isinstance(error, kinds)
+class _FailedError(Exception):
+    """Stands for a job's failure in the state machine."""
+
+
+def _fail() -> NoReturn:
+    raise _FailedError
+
+
+def _is_excluded(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -> bool:
+    if not isinstance(error, RemoteFailure):
+        return isinstance(error, kinds)
+    # what comes from another process is text, and can be known by the name of its class only
+    return any(error.failure.type == qualified_name(kind) for kind in _with_subclasses(kinds))
+
+
+def _with_subclasses(kinds: Iterable[type[BaseException]]) -> Iterator[type[BaseException]]:
+    for kind in kinds:
+        yield kind
+        yield from _with_subclasses(kind.__subclasses__())

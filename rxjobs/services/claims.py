@@ -32,9 +32,7 @@ def lost_claims(store: Store, node: UUID, held: Callable[[], set[int]], *, every
         ids, now = await patiently("looking for lost claims", lambda: store.lost_claims(node, held(), before))
         before, on_their_way = now, store.claims
         if ids:
-            log.warning(
-                "%d jobs were claimed by this node without an answer, and are given back: %s", len(ids), sorted(ids)[:20]
-            )
+            log.warning("%d jobs were claimed by this node without an answer, and are given back: %s", len(ids), sorted(ids)[:20])
         return len(ids)
 
     return every(lambda: every_seconds, once)

@@ -15,14 +15,14 @@ from reactivex import Observable
 from reactivex import operators as ops
 
 from rxjobs.arguments import dump_untyped
-from rxjobs.decide import raised
+from rxjobs.decide import raised, resolve
 from rxjobs.definition import Definition, check_queue
 from rxjobs.demand import now
-from rxjobs.errors import BadPayload, InvalidOption
+from rxjobs.errors import BadPayload, InvalidOption, RxJobsError
 from rxjobs.events import Emit, JobStale, JobStarted
 from rxjobs.failure import Failure, describe
 from rxjobs.job import Job, State
-from rxjobs.outcome import Complete, Discard, Finished
+from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 from rxjobs.perform import tell_end, waited
 from rxjobs.store.encoding import Written, plain
 from rxjobs.store.patience import passes, patiently
@@ -115,10 +115,10 @@ class PostgresSource:
         """Write outcomes down; returns once they are durable, however long the database is away."""
         try:
             await patiently("writing outcomes down", lambda: self._write(finished))
-        except asyncpg.PostgresError as error:
-            if passes(error):
+        except Exception as error:
+            if not _is_about_a_value(error):
                 raise
-            await self._settle_apart(finished, error)
+            await self._settle_apart(finished)
 
     async def _claim(self, n: int, types: Sequence[str]) -> list[asyncpg.Record]:
         store, where = self._node.store, self._where
@@ -195,23 +195,39 @@ class PostgresSource:
                 )  # fmt: skip
                 self._node.emit(JobStale(job=one.job))
 
-    async def _settle_apart(self, finished: Sequence[Finished], error: asyncpg.PostgresError) -> None:
-        """One outcome that the database refuses must not hold up the others; its own text is left out."""
+    async def _settle_apart(self, finished: Sequence[Finished]) -> None:
+        """One outcome that cannot be written down must not hold up the others; its own text is left out."""
         for one in finished:
             try:
                 await patiently("writing an outcome down", lambda one=one: self._write([one]))  # type: ignore[misc]
-            except asyncpg.PostgresError as refused:
-                if passes(refused):
+            except Exception as refused:
+                if not _is_about_a_value(refused):
                     raise
                 log.exception("job %s: the text of its outcome was refused, and is left out", one.job.id)
-                outcome = type(one.outcome)()
-                outcome.__dict__.update({**one.outcome.__dict__, "reason": "", "failure": _left_out(refused)})
-                plainer = Finished(one.job, outcome)
+                plainer = Finished(one.job, _without_text(one, refused))
                 await patiently("writing an outcome down", lambda plainer=plainer: self._write([plainer]))  # type: ignore[misc]
 
 
-def _left_out(refused: BaseException) -> Failure:
-    return Failure("rxjobs.OutcomeRefused", f"PostgreSQL refused the text of this outcome: {type(refused).__name__}")
+def _is_about_a_value(error: Exception) -> bool:
+    """Whether what was to be written is at fault, and neither the database nor the schema."""
+    if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError):
+        return isinstance(error, (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError))
+    return not passes(error) and not isinstance(error, RxJobsError)
+
+
+def _without_text(finished: Finished, refused: Exception) -> Outcome:
+    failure = Failure("rxjobs.OutcomeRefused", f"this outcome could not be written down: {type(refused).__name__}")
+    match finished.outcome:
+        case Retry(delay=delay):
+            return Retry(delay, "", failure)
+        case Discard():
+            return Discard("", failure)
+        case Cancel():
+            return Cancel("")
+        case Complete() | Snooze() | Release() as outcome:
+            return outcome
+        case _:  # an outcome of the user's own making
+            return resolve(finished.job, Retry(failure=failure))
 
 
 def _urgency(row: asyncpg.Record) -> Any:

@@ -66,8 +66,15 @@ class Database:
         finally:
             await self._pool.release(connection, timeout=2)
 
+    async def connect_now(self) -> Connection:
+        """A connection apart from the pool; raises NoDatabase where there is none to be had now."""
+        try:
+            return await self.connect()
+        except (*_ANY, TimeoutError) as error:
+            raise _no_database(self.dsn, error) from error
+
     async def connect(self) -> Connection:
-        """A connection apart from the pool; raises NoDatabase where it never can be."""
+        """A connection apart from the pool; raises NoDatabase where it never can be, and what may pass as it is."""
         try:
             return await asyncpg.connect(
                 self.dsn,

@@ -149,3 +149,15 @@ async def sleep_on_loop(seconds: float) -> None:
 
 def sleep_in_thread(seconds: float) -> None:
     time.sleep(seconds)
+
+
+class Own(rj.Outcome):
+    """An outcome that says nothing of what to do."""
+
+
+def returns_own() -> rj.Outcome:
+    return Own()
+
+
+def raises_bare_outcome() -> None:
+    raise rj.Outcome

@@ -4,7 +4,8 @@ import asyncio
 
 import rxjobs as rj
 from rxjobs.events import BreakerClosed, BreakerHalfOpened, BreakerOpened
-from tests.journeys.ground import Recording, until
+from tests.journeys.recording import Recording
+from tests.waiting import until
 
 FAIL_MAX, RESET = 3, 1.0
 

@@ -7,7 +7,8 @@ import reactivex as rx
 
 import rxjobs as rj
 from rxjobs.testing import fill
-from tests.journeys.ground import Recording, until
+from tests.journeys.recording import Recording
+from tests.waiting import until
 
 COUNT = 20_000
 
@@ -86,9 +87,7 @@ async def test_batches_settle_each_of_their_jobs_by_itself(dsn, connection):
 
     await fill(connection, "work", 5_000, args_sql="json_build_object('n', n)")
     source = Recording(rj.PostgresSource(app, "default"))
-    pipeline = rj.pull(source, max_demand=300).pipe(
-        rj.buffer(40, 0.05), rj.execute_batch(handle, concurrency=3), rj.ack()
-    )
+    pipeline = rj.pull(source, max_demand=300).pipe(rj.buffer(40, 0.05), rj.execute_batch(handle, concurrency=3), rj.ack())
     async with app.running(pipeline):
         await until(lambda: left_is_none(connection), seconds=60)
         await until(lambda: not source.held)
@@ -171,9 +170,7 @@ async def test_a_job_that_a_foreign_operator_drops_goes_back_to_its_queue_and_th
     async def work(n: int) -> None: ...
 
     await fill(connection, "work", 200, args_sql="json_build_object('n', n)")
-    pipeline = app.source("default", max_demand=20).pipe(
-        ops.filter(lambda job: job.args["n"] % 2 == 0), rj.execute(), rj.ack()
-    )
+    pipeline = app.source("default", max_demand=20).pipe(ops.filter(lambda job: job.args["n"] % 2 == 0), rj.execute(), rj.ack())
     async with app.running(pipeline):
         await until(lambda: is_count(app, {"completed": 100, "scheduled": 100}))
     assert await connection.fetchval("SELECT max(attempt) FROM rxjobs.live_jobs") == 0

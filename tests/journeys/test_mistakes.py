@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
-from tests.journeys.ground import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SECRET = "s3cr3t"
@@ -100,13 +100,18 @@ def test_other_mistakes(tmp_path, mistake, words):
 
 
 async def test_a_pipeline_that_breaks_again_and_again_ends_the_process_with_its_reason(connection, dsn, tmp_path):
-    program = PROGRAM + """
+    program = (
+        PROGRAM
+        + """
 from reactivex import operators as ops
 def broken(job):
     raise RuntimeError("the stage is broken")
 app.run(app.source("mail", max_demand=5).pipe(ops.map(broken), rj.execute(), rj.ack()))
 """
-    await connection.execute("INSERT INTO rxjobs.live_jobs (type, queue) SELECT '__main__.send', 'mail' FROM generate_series(1, 50)")
+    )
+    await connection.execute(
+        "INSERT INTO rxjobs.live_jobs (type, queue) SELECT '__main__.send', 'mail' FROM generate_series(1, 50)"
+    )
     done = await asyncio.to_thread(run, tmp_path, program, RXJOBS_DSN=dsn, RXJOBS_MAX_RESTARTS="1")
     assert done.returncode == 1
     assert "broke 2 times" in done.stderr
@@ -140,9 +145,15 @@ async def is_completed(app):
 
 def test_ctrl_c_is_no_traceback(tmp_path, dsn):
     script = tmp_path / "program.py"
-    script.write_text(f"{PROGRAM}\nrun = rj.App({dsn!r}, migrate=True)\nrun.job(name='x')(send.function)\nprint('up', flush=True)\nrun.run()")
+    script.write_text(
+        f"{PROGRAM}\nrun = rj.App({dsn!r}, migrate=True)\nrun.job(name='x')(send.function)\nprint('up', flush=True)\nrun.run()"
+    )
     process = subprocess.Popen(
-        [sys.executable, script], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     process.stdout.readline()

@@ -10,8 +10,8 @@ import pytest
 
 import rxjobs as rj
 from rxjobs.testing import fill
-from tests.journeys.ground import until
 from tests.servers import PrivatePostgres
+from tests.waiting import until
 
 SMALL = {"shared_buffers": "16MB", "max_connections": "40"}
 FAST = {"rxjobs_lease_seconds": 3, "rxjobs_heartbeat_seconds": 0.5, "rxjobs_rescue_seconds": 0.5, "rxjobs_poll_seconds": 0.5}
@@ -155,7 +155,11 @@ async def test_junk_notifications_change_nothing(dsn, caplog):
 
     connection = await asyncpg.connect(dsn)
     async with app.running():
-        await until(lambda: connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"))
+        await until(
+            lambda: connection.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+            )
+        )
         for junk in ("", "x" * 7_999, "default\x01", '{"pause": "default"}', "défaut"):
             await connection.execute("SELECT pg_notify('rxjobs', $1)", junk)
         await work.enqueue(1)

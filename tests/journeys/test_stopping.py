@@ -1,12 +1,13 @@
 """What a signal does to a worker process."""
 
+import asyncio
 import signal
 import time
 
 import pytest
 
 from rxjobs.testing import fill
-from tests.journeys.ground import until
+from tests.waiting import until
 
 
 async def states(connection):
@@ -62,7 +63,7 @@ async def test_a_signal_while_a_worker_starts_ends_it_too(connection, dsn, start
     await fill(connection, "work", 200, args={"seconds": 0.01})
     for delay in (0.05, 0.3, 0.5, 0.7, 0.9):
         worker = start(dsn, rxjobs_shutdown_grace=5)
-        time.sleep(delay)  # at one moment of its start or another; whichever it is, it has to end
+        await asyncio.sleep(delay)  # at one moment of its start or another; whichever it is, it has to end
         worker.process.send_signal(signal.SIGTERM)
         assert await worker.ended(7) in (0, -signal.SIGTERM), worker.log
     assert await connection.fetchval("SELECT count(*) FROM rxjobs.live_jobs WHERE state = 'executing'") == 0

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 from rxjobs.testing import fill
-from tests.journeys.ground import until
+from tests.waiting import until
 
 FAST = {"rxjobs_lease_seconds": 3, "rxjobs_heartbeat_seconds": 0.5, "rxjobs_rescue_seconds": 0.5, "rxjobs_poll_seconds": 0.5}
 
@@ -14,7 +14,9 @@ FAST = {"rxjobs_lease_seconds": 3, "rxjobs_heartbeat_seconds": 0.5, "rxjobs_resc
 async def test_each_job_runs_once(connection, dsn, start):
     await fill(connection, "work", 2_000, args={"seconds": 0.01})
     workers = [start(dsn, **FAST) for _ in range(2)]
-    await until(lambda: connection.fetchval("SELECT count(*) = 2000 FROM rxjobs.finished_jobs WHERE state = 'completed' AND attempt = 1"))
+    await until(
+        lambda: connection.fetchval("SELECT count(*) = 2000 FROM rxjobs.finished_jobs WHERE state = 'completed' AND attempt = 1")
+    )
     started = [worker.ids("start") for worker in workers]
     assert len(started[0]) + len(started[1]) == 2_000
     assert len({*started[0], *started[1]}) == 2_000
@@ -30,8 +32,12 @@ async def test_the_jobs_of_a_killed_worker_are_rescued_when_its_lease_is_over_an
     await until(lambda: connection.fetchval("SELECT count(*) = 2 FROM rxjobs.nodes"))
     await fill(connection, "thread", 3, args={"seconds": 6.0})  # longer than a lease: a living node's jobs are its own
     await until(lambda: len(doomed.lines("start")) + len(other.lines("start")) == 13)
-    held = await connection.fetch("SELECT id FROM rxjobs.live_jobs WHERE node = (SELECT id FROM rxjobs.nodes WHERE pid = $1)", doomed.process.pid)
-    expiry = await connection.fetchval("SELECT extract(epoch FROM expires_at)::float8 FROM rxjobs.nodes WHERE pid = $1", doomed.process.pid)
+    held = await connection.fetch(
+        "SELECT id FROM rxjobs.live_jobs WHERE node = (SELECT id FROM rxjobs.nodes WHERE pid = $1)", doomed.process.pid
+    )
+    expiry = await connection.fetchval(
+        "SELECT extract(epoch FROM expires_at)::float8 FROM rxjobs.nodes WHERE pid = $1", doomed.process.pid
+    )
     doomed.process.kill()
     killed = time.time()
     assert len(held) >= 10
@@ -78,6 +84,8 @@ async def test_a_blocked_event_loop_costs_neither_the_lease_nor_a_job(connection
     await until(lambda: connection.fetchval("SELECT count(*) = 2 FROM rxjobs.nodes"))
     await fill(connection, "block", 1, args={"seconds": 4.5})
     await fill(connection, "block", 100, args={"seconds": 0.02})
-    await until(lambda: connection.fetchval("SELECT count(*) = 101 FROM rxjobs.finished_jobs WHERE state = 'completed' AND attempt = 1"))
+    await until(
+        lambda: connection.fetchval("SELECT count(*) = 101 FROM rxjobs.finished_jobs WHERE state = 'completed' AND attempt = 1")
+    )
     started = [*workers[0].ids("start"), *workers[1].ids("start")]
     assert len(started) == len(set(started)) == 101

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from rxjobs.services.lease import Lease
-from tests.journeys.ground import until
+from tests.waiting import until
 
 SECONDS, HEARTBEAT = 1.5, 0.1
 
@@ -70,7 +70,9 @@ async def test_a_connection_that_was_ended_costs_nothing(connection, lease, lost
     assert lost == []
 
 
-RENEWING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%Keep node%' AND pid <> pg_backend_pid()"
+RENEWING = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%Keep node%' AND pid <> pg_backend_pid()"
+)
 
 
 async def test_no_error_ends_it_for_good(connection, lease, lost, caplog, postgres):

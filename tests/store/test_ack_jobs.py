@@ -50,7 +50,10 @@ async def test_errors_are_appended_with_all_that_is_known(store, connection, nod
     id_ = await a_claimed_row(connection, node)
     await store.ack_jobs(node, written((id_, Retry(0.0, "bad", FAILURE))))
     (row,) = await store.fetch_jobs("default", 1, ["work"], node)
-    await store.ack_jobs(node, written((id_, Discard("worse", Failure("a.Worse", 'q"\\ü', ""))), attempt=row["attempt"], attempted_at=row["attempted_at"]))
+    await store.ack_jobs(
+        node,
+        written((id_, Discard("worse", Failure("a.Worse", 'q"\\ü', ""))), attempt=row["attempt"], attempted_at=row["attempted_at"]),
+    )
     first, second = json.loads((await the_row(connection, id_))["errors"])
     at = first.pop("at")
     assert await connection.fetchval("SELECT now() - $1::text::timestamptz < interval '1 minute'", at)

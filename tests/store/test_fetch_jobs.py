@@ -103,10 +103,9 @@ async def test_no_two_claimers_ever_get_the_same_row(connection, ground):
             await asyncio.sleep(0)
             held.difference_update(ids)
             n = len(ids)
-            written = await own.fetch(
-                ack, node, ids, [row["attempt"] for row in rows], [row["attempted_at"] for row in rows], ["available"] * n, [0.0] * n,
-                [1] * n, [None] * n, None,
-            )  # fmt: skip
+            attempts, instants = [row["attempt"] for row in rows], [row["attempted_at"] for row in rows]
+            outcome = ["available"] * n, [0.0] * n, [1] * n, [None] * n
+            written = await own.fetch(ack, node, ids, attempts, instants, *outcome, None)
             assert len(written) == n
 
     await asyncio.gather(*(work(node, own) for node, own in zip(nodes, connections, strict=True)))

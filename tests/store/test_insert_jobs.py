@@ -42,7 +42,9 @@ async def test_a_delay_makes_a_job_scheduled_by_the_servers_clock(store, connect
     assert wait == timedelta(seconds=60)
 
 
-@pytest.mark.parametrize(("instant", "state"), [(datetime(2000, 1, 1, tzinfo=UTC), "available"), (datetime(2999, 1, 1, tzinfo=UTC), "scheduled")])
+@pytest.mark.parametrize(
+    ("instant", "state"), [(datetime(2000, 1, 1, tzinfo=UTC), "available"), (datetime(2999, 1, 1, tzinfo=UTC), "scheduled")]
+)
 async def test_an_instant_is_kept_and_decides_the_state(store, connection, instant, state):
     (row,) = await store.insert_jobs([a_new_job(scheduled_at=instant)])
     assert row["state"] == state

@@ -6,7 +6,7 @@ import pytest
 from rxjobs.store import listener as listening
 from rxjobs.store.database import Database
 from rxjobs.store.listener import Listener
-from tests.journeys.ground import until
+from tests.waiting import until
 
 HERE = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
 

@@ -118,7 +118,7 @@ async def test_a_schema_of_a_newer_rxjobs_is_refused_and_not_touched(bare):
     await bare.execute("INSERT INTO rxjobs.migrations (version, name) VALUES (9999, 'later')")
     before = await shape(bare, "rxjobs")
     for refuse in (migrations.check, migrations.migrate):
-        with pytest.raises(errors.SchemaTooNew, match="version 9999.*upgrade rxjobs"):
+        with pytest.raises(errors.SchemaTooNew, match=r"version 9999.*upgrade rxjobs"):
             await refuse(bare, "rxjobs")
     assert await shape(bare, "rxjobs") == before
 

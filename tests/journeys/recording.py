@@ -1,34 +1,11 @@
-"""What whole-system tests share: facts that are waited for, and what a source saw."""
+"""A source that notes what a pipeline does with the one within."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import rxjobs as rj
-
-
-async def until(fact: Callable[[], Any], *, seconds: float = 30.0, every: float = 0.02) -> Any:
-    """Wait for a fact, and give what it is; fails with what it was last."""
-    found = None
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                found = fact()
-                if inspect.isawaitable(found):
-                    found = await found
-                if found:
-                    return found
-                await asyncio.sleep(every)
-    except TimeoutError:
-        raise AssertionError(f"not true after {seconds:g} s: {inspect.getsource(fact).strip()} is {found!r}") from None
-
-
-async def all_are(app: rj.App, **counts: int) -> bool:
-    """Whether the jobs are in these states, and in no others."""
-    return await app.jobs.count() == counts
 
 
 class Recording:

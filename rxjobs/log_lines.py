@@ -1,0 +1,43 @@
+"""What rxjobs logs stays on its own line: names and errors that come from rows can neither forge one nor move a cursor."""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from typing import Any
+
+UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, line separators, marks that turn the direction of writing, and what no encoding can write."""
+
+
+def escape(text: str) -> str:
+    """The text with what is not seen written out: a newline becomes the two characters `\\n`."""
+    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def guard() -> None:
+    """Have the loggers of rxjobs escape what they are given, whatever formats their records."""
+    for name in tuple(logging.root.manager.loggerDict):
+        if name == "rxjobs" or name.startswith("rxjobs."):
+            logging.getLogger(name).addFilter(_escape_record)
+
+
+def _escape_record(record: logging.LogRecord) -> bool:
+    if isinstance(record.args, tuple):
+        record.args = tuple(map(_escaped, record.args))
+    if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
+        # indented, since an exception's text may have lines that look like records
+        lines = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n").split("\n")
+        record.exc_text = "\n".join(f"    {escape(line)}" for line in lines)
+    return True
+
+
+def _escaped(value: Any) -> Any:
+    # a number is formatted as one; what else there is shows itself by repr, which escapes
+    if not isinstance(value, str | BaseException):
+        return value
+    try:
+        return escape(str(value))
+    except Exception:
+        return f"(a {type(value).__name__} that could not be printed)"

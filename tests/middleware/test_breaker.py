@@ -1,0 +1,276 @@
+"""A job type's circuit, by a clock that the test turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+
+import rxjobs as rj
+from rxjobs.decide import raised
+from rxjobs.events import BreakerClosed, BreakerHalfOpened, BreakerOpened, BreakerRejected, Event
+from rxjobs.executors.in_threads import in_threads
+from rxjobs.failure import Failure, RemoteFailure
+from rxjobs.middleware.breaker import Circuit, Circuits
+from rxjobs.outcome import Finished
+from rxjobs.testing import a_job, job_type
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Bench:
+    """A circuit, and what it was seen to do."""
+
+    def __init__(self, **how: Any) -> None:
+        self.clock = Clock()
+        self.events = list[Event]()
+        self.circuit = Circuit("send_mail", rj.Breaker(**how), self.events.append, self.clock)
+        self.ran = 0
+
+    async def run(self, *outcomes: rj.Outcome | BaseException) -> list[rj.Outcome]:
+        """Have one job after the other end so; what came out of the circuit."""
+        return [await self.circuit.middleware(a_job(attempt=1), self._ending(outcome)) for outcome in outcomes]
+
+    def _ending(self, outcome: rj.Outcome | BaseException) -> Callable[[rj.Job], Awaitable[rj.Outcome]]:
+        async def end(job: rj.Job) -> rj.Outcome:
+            self.ran += 1
+            return outcome if isinstance(outcome, rj.Outcome) else raised(job, outcome)
+
+        return end
+
+    async def open(self) -> None:
+        await self.run(*[ValueError("down")] * self.circuit._how.fail_max)
+        assert self.circuit.state == "open"
+
+    async def half_open_with(self, count: int) -> tuple[list[asyncio.Task[rj.Outcome]], asyncio.Future[rj.Outcome]]:
+        """Let the reset time pass, and so many jobs come at once; they end as the future says."""
+        self.clock.now += 1000
+        end: asyncio.Future[rj.Outcome] = asyncio.get_running_loop().create_future()
+
+        async def wait(job: rj.Job) -> rj.Outcome:
+            self.ran += 1
+            return await asyncio.shield(end)
+
+        tasks = [asyncio.create_task(self.circuit.middleware(a_job(attempt=1), wait)) for _ in range(count)]
+        await asyncio.sleep(0)
+        return tasks, end
+
+
+def failures(count: int) -> list[BaseException]:
+    return [ValueError("down") for _ in range(count)]
+
+
+def kinds(events: Iterable[Event]) -> list[type[Event]]:
+    return [type(event) for event in events]
+
+
+async def test_it_opens_after_so_many_failures_in_a_row():
+    bench = Bench(fail_max=3)
+    await bench.run(*failures(2))
+    assert bench.circuit.state == "closed"
+    await bench.run(*failures(1))
+    assert bench.circuit.state == "open"
+    assert kinds(bench.events) == [BreakerOpened]
+    assert (bench.events[0].type, bench.events[0].before, bench.events[0].after) == ("send_mail", "closed", "open")
+
+
+async def test_a_success_starts_the_count_anew():
+    bench = Bench(fail_max=3)
+    await bench.run(*failures(2), rj.Complete(), *failures(2))
+    assert bench.circuit.state == "closed"
+    await bench.run(*failures(1))
+    assert bench.circuit.state == "open"
+
+
+async def test_while_open_a_job_is_snoozed_until_the_reset_time_without_running():
+    bench = Bench(fail_max=1, reset_timeout=30)
+    await bench.open()
+    bench.clock.now += 10
+    ran = bench.ran
+    (outcome,) = await bench.run(rj.Complete())
+    assert isinstance(outcome, rj.Snooze)
+    assert outcome.seconds == 20
+    assert "breaker of send_mail is open" in outcome.reason
+    assert bench.ran == ran
+    assert kinds(bench.events) == [BreakerOpened, BreakerRejected]
+
+
+async def test_an_excluded_exception_moves_nothing():
+    bench = Bench(fail_max=3, exclude=(LookupError,))
+    await bench.run(*failures(2), *[KeyError("no such user")] * 10)
+    assert bench.circuit.state == "closed"
+    await bench.run(*failures(1))
+    assert bench.circuit.state == "open"
+    bench.clock.now += 30
+    await bench.run(KeyError("no such user"))
+    assert bench.circuit.state == "half-open"
+    await bench.run(rj.Complete())
+    assert bench.circuit.state == "closed"
+
+
+@pytest.mark.parametrize(
+    "outcome", [rj.Snooze(5), rj.Cancel(), rj.Release(), rj.Discard("the job said so")], ids=lambda outcome: type(outcome).__name__
+)
+async def test_what_says_nothing_about_the_service_moves_nothing(outcome):
+    bench = Bench(fail_max=3)
+    await bench.run(*failures(2), *[outcome] * 10)
+    assert bench.circuit.state == "closed"
+    await bench.run(*failures(1))
+    assert bench.circuit.state == "open"
+    bench.clock.now += 30
+    await bench.run(outcome)
+    assert bench.circuit.state == "half-open"
+
+
+@pytest.mark.parametrize("outcome", [rj.Retry(), rj.Discard("used up", exception=ValueError("down"))], ids=["retry", "discard"])
+async def test_a_retry_that_was_asked_for_and_a_last_failure_count(outcome):
+    bench = Bench(fail_max=2)
+    await bench.run(outcome, outcome)
+    assert bench.circuit.state == "open"
+
+
+@pytest.mark.parametrize("probes", [1, 3])
+async def test_half_open_it_lets_exactly_the_probes_through_with_many_waiting(probes):
+    bench = Bench(fail_max=2, probes=probes)
+    await bench.open()
+    ran = bench.ran
+    tasks, end = await bench.half_open_with(50)
+    assert bench.circuit.state == "half-open"
+    assert bench.ran - ran == probes
+    rejected = [task.result() for task in tasks if task.done()]
+    assert len(rejected) == 50 - probes
+    assert {type(outcome) for outcome in rejected} == {rj.Snooze}
+    end.set_result(rj.Complete())
+    await asyncio.gather(*tasks)
+    assert bench.circuit.state == "closed"
+    assert kinds(event for event in bench.events if not isinstance(event, BreakerRejected)) == [
+        BreakerOpened, BreakerHalfOpened, BreakerClosed,
+    ]  # fmt: skip
+
+
+async def test_probes_that_went_well_make_no_room_for_more_than_it_takes_to_close():
+    bench = Bench(fail_max=2, probes=3)
+    await bench.open()
+    bench.clock.now += 30
+    ran = bench.ran
+    await bench.run(rj.Complete())
+    tasks, end = await bench.half_open_with(50)
+    assert bench.ran - ran == 3
+    end.set_result(rj.Complete())
+    await asyncio.gather(*tasks)
+    assert bench.circuit.state == "closed"
+
+
+async def test_a_probe_that_fails_opens_it_again_for_the_whole_reset_time():
+    bench = Bench(fail_max=5, reset_timeout=30)
+    await bench.open()
+    bench.clock.now += 31
+    await bench.run(*failures(1))
+    assert bench.circuit.state == "open"
+    assert bench.circuit.shut_for == 30
+    assert kinds(bench.events) == [BreakerOpened, BreakerHalfOpened, BreakerOpened]
+
+
+async def test_a_probe_that_is_cancelled_gives_its_turn_to_another():
+    bench = Bench(fail_max=1)
+    await bench.open()
+    (task,), _ = await bench.half_open_with(1)
+    assert bench.circuit.shut_for > 0
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert bench.circuit.shut_for == 0
+    await bench.run(rj.Complete())
+    assert bench.circuit.state == "closed"
+
+
+async def test_what_ends_after_it_has_opened_closes_nothing():
+    bench = Bench(fail_max=2)
+    tasks, end = await bench.half_open_with(3)
+    await bench.open()
+    end.set_result(rj.Complete())
+    await asyncio.gather(*tasks)
+    assert bench.circuit.state == "open"
+
+
+async def test_after_it_has_closed_it_takes_all_the_failures_again():
+    bench = Bench(fail_max=3)
+    await bench.open()
+    bench.clock.now += 30
+    await bench.run(rj.Complete(), *failures(2))
+    assert bench.circuit.state == "closed"
+    await bench.run(*failures(1))
+    assert bench.circuit.state == "open"
+
+
+class Refused(ConnectionError):
+    """What a process may have raised."""
+
+
+def remote(name: str) -> RemoteFailure:
+    return RemoteFailure(Failure(name, "from another process"))
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        (f"{__name__}.Refused", "closed"),
+        ("ConnectionError", "closed"),
+        ("ConnectionResetError", "closed"),
+        ("ValueError", "open"),
+        ("elsewhere.ConnectionError", "open"),
+    ],
+)
+async def test_failures_of_other_processes_are_excluded_by_the_name_of_their_class(name, state):
+    bench = Bench(fail_max=2, exclude=(ConnectionError,))
+    await bench.run(remote(name), remote(name))
+    assert bench.circuit.state == state
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[Any]:
+    executor = in_threads(2)
+    yield executor
+    await executor.close()
+
+
+async def test_it_sees_how_jobs_end_in_threads(threads):
+    bench = Bench(fail_max=2, exclude=(LookupError,))
+
+    def work(how: str) -> None:
+        if how != "well":
+            raise {"down": ValueError, "not there": KeyError}[how](how)
+
+    definition = job_type(work, on=threads, middleware=(bench.circuit.middleware,))
+
+    async def run(how: str) -> Finished:
+        return await definition.perform(a_job(definition=definition, args={"how": how}, attempt=1), None)
+
+    for how in ("down", "not there", "well", "down", "not there"):
+        await run(how)
+        assert bench.circuit.state == "closed"
+    await run("down")
+    assert bench.circuit.state == "open"
+    assert isinstance((await run("well")).outcome, rj.Snooze)
+
+
+async def test_job_types_whose_circuit_is_open_are_not_startable():
+    circuits = Circuits([].append)
+    middleware = circuits.middleware("broken", rj.Breaker(fail_max=1))
+
+    async def fail(job: rj.Job) -> rj.Outcome:
+        return raised(job, ValueError("down"))
+
+    assert circuits.startable(["broken", "unknown"]) == ["broken", "unknown"]
+    await middleware(a_job(attempt=1), fail)
+    assert circuits.startable(["broken", "unknown"]) == ["unknown"]
+    assert circuits.states() == {"broken": "open"}

@@ -1,0 +1,220 @@
+import asyncio
+from collections import Counter
+
+import asyncpg
+import pytest
+from reactivex.subject import Subject
+
+import rxjobs as rj
+from rxjobs.events import JobDiscarded, JobStale
+from rxjobs.failure import Failure
+from rxjobs.outcome import Finished
+from rxjobs.testing import fill
+
+
+@pytest.fixture
+async def connection(dsn):
+    await rj.App(dsn).migrate()
+    connection = await asyncpg.connect(dsn)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def app(dsn, connection):
+    """An app that is open and whose node has a lease, with nothing running beside what the test does."""
+    app = rj.App(dsn, node="node-a")
+    app.job(name="work", queue="mail")(work)
+    app.job(name="other", queue="mail")(work)
+    async with app:
+        await app.store.take_lease(app.id, "", 1, 600.0)
+        yield app
+
+
+async def work(n: int = 0) -> None: ...
+
+
+@pytest.fixture
+def events(app):
+    heard = []
+    app.events.subscribe(heard.append)
+    return heard
+
+
+@pytest.fixture
+def source(app):
+    return rj.PostgresSource(app, "mail")
+
+
+async def states(connection):
+    rows = await connection.fetch("SELECT state, attempt FROM rxjobs.jobs ORDER BY id")
+    return [(row["state"], row["attempt"]) for row in rows]
+
+
+async def test_fetched_jobs_are_complete_and_in_order(app, connection, source):
+    await app.enqueue(app.definitions["work"].options(priority=5, tags=["late"]).new(1))
+    await app.enqueue(app.definitions["other"].options(priority=0, meta={"m": 1}).new(2))
+    await fill(connection, "work", 1, queue="elsewhere")
+    first, second = await source.fetch(10)
+    assert (first.type, first.args, first.meta, first.priority, first.queue) == ("other", {"n": 2}, {"m": 1}, 0, "mail")
+    assert (second.type, second.args, second.tags, second.priority) == ("work", {"n": 1}, ["late"], 5)
+    assert {job.node for job in (first, second)} == {app.id}
+    assert {(job.attempt, job.max_attempts, job.state) for job in (first, second)} == {(1, 20, "executing")}
+    assert first.definition is app.definitions["other"]
+    assert first.attempted_at >= first.scheduled_at
+    assert await source.fetch(10) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"types": ["work"]}, {"work": 4}),
+        ({"types": ["work", "unknown"]}, {"work": 4}),
+        ({"types": ["unknown"]}, {}),
+        ({"types": []}, {}),
+        ({"tags": ["a"]}, {"work": 2, "other": 1}),
+        ({"tags": ["a", "b"]}, {"work": 1}),
+        ({"args": {"n": 2}}, {"work": 1, "other": 1}),
+        ({"types": ["work"], "tags": ["a"], "args": {"n": 2}}, {"work": 1}),
+        ({}, {"work": 4, "other": 2}),
+        (None, {"work": 4, "other": 2}),
+    ],
+    ids=str,
+)
+async def test_where_narrows_what_is_asked_for(app, where, expected):
+    news = [("work", 1, ["a", "b"]), ("work", 2, ["a"]), ("work", 3, ["b"]), ("work", 4, []), ("other", 2, ["a"]), ("other", 5, [])]
+    for name, n, tags in news:
+        await app.enqueue(app.definitions[name].options(tags=tags).new(n))
+    jobs = await rj.PostgresSource(app, "mail", where).fetch(10)
+    assert Counter(job.type for job in jobs) == expected
+
+
+@pytest.mark.parametrize(
+    "where", [{"color": 1}, {"types": "work"}, {"tags": [1]}, {"args": [1]}, ["types"], {"args": {"n": object()}}], ids=str
+)
+def test_a_where_that_is_none_is_refused(where):
+    with pytest.raises((rj.InvalidOption, rj.InvalidArguments)):
+        rj.PostgresSource(rj.App("postgresql://nowhere"), "mail", where)
+
+
+async def test_outcomes_are_written_down(connection, source):
+    await fill(connection, "work", 4, queue="mail")
+    jobs = await source.fetch(10)
+    outcomes = [rj.Complete(), rj.Snooze(60), rj.Retry(60.0, failure=Failure("E", "m")), rj.Discard("no")]
+    await source.settle([Finished(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)])
+    assert await states(connection) == [("completed", 1), ("scheduled", 0), ("retryable", 1), ("discarded", 1)]
+
+
+async def test_completed_jobs_of_different_attempts_are_written_down_together(connection, source):
+    await fill(connection, "work", 3, queue="mail")
+    await connection.execute("UPDATE rxjobs.live_jobs SET attempt = id % 2")
+    jobs = await source.fetch(10)
+    await source.settle([Finished(job, rj.Complete()) for job in jobs])
+    assert [state for state, _ in await states(connection)] == ["completed"] * 3
+
+
+async def test_an_outcome_that_is_not_of_the_current_claim_is_told_and_changes_nothing(connection, source, events, caplog):
+    await fill(connection, "work", 4, queue="mail")
+    jobs = await source.fetch(10)
+    stale = jobs[:3]
+    await connection.execute("UPDATE rxjobs.live_jobs SET node = gen_random_uuid() WHERE id = $1", stale[0].id)
+    await connection.execute("UPDATE rxjobs.live_jobs SET attempt = 2 WHERE id = $1", stale[1].id)
+    await connection.execute("DELETE FROM rxjobs.live_jobs WHERE id = $1", stale[2].id)
+    before = await connection.fetch("SELECT * FROM rxjobs.jobs WHERE id <> $1 ORDER BY id", jobs[3].id)
+    outcomes = [rj.Complete(), rj.Discard(), rj.Retry(0.0), rj.Complete()]
+    await source.settle([Finished(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)])
+    assert [event.job.id for event in events if isinstance(event, JobStale)] == [job.id for job in stale]
+    assert await connection.fetch("SELECT * FROM rxjobs.jobs WHERE id <> $1 ORDER BY id", jobs[3].id) == before
+    assert caplog.text.count("its outcome") == 3
+
+
+async def test_an_ack_whose_answer_was_lost_is_no_stale_one(connection, source, events):
+    await fill(connection, "work", 4, queue="mail")
+    jobs = await source.fetch(10)
+    outcomes = [rj.Complete(), rj.Snooze(60), rj.Retry(0.0), rj.Release()]
+    finished = [Finished(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
+    await source.settle(finished)
+    after = await states(connection)
+    await source.settle(finished)
+    await source.settle(finished[:1])
+    assert [event for event in events if isinstance(event, JobStale)] == []
+    assert await states(connection) == after
+
+
+async def test_a_row_that_cannot_be_read_is_a_dead_letter_and_the_rest_is_fetched(connection, source, events):
+    await fill(connection, "work", 2, queue="mail", args={"n": "no number"})
+    await fill(connection, "work", 2, queue="mail", args={"n": 1})
+    jobs = await source.fetch(10)
+    assert [job.args for job in jobs] == [{"n": 1}] * 2
+    assert await states(connection) == [("discarded", 1)] * 2 + [("executing", 1)] * 2
+    assert len([event for event in events if isinstance(event, JobDiscarded)]) == 2
+
+
+class Wordless:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Own(rj.Outcome):
+    """An outcome of a user's making, which says nothing of what to do."""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (rj.Retry(60.0, failure=Failure("E", "a\x00b")), "retryable"),
+        (rj.Discard("a", Failure("E", "m", "trace\ud800back")), "discarded"),
+        (rj.Discard("a", Failure("E", "m", duration=float("nan"))), "discarded"),
+        (rj.Cancel(Wordless()), "cancelled"),
+        (rj.Discard(Wordless()), "discarded"),
+        (rj.Retry(60.0, reason=Wordless()), "retryable"),
+        (rj.Outcome(), "retryable"),
+        (Own(), "retryable"),
+    ],
+    ids=["NUL", "surrogate", "NaN", "cancel", "discard", "retry", "bare", "own"],
+)
+async def test_a_text_that_nobody_can_write_down_costs_the_text_and_not_the_outcome_nor_any_other(
+    connection, source, outcome, state
+):
+    await fill(connection, "work", 3, queue="mail")
+    first, second, third = await source.fetch(10)
+    await asyncio.wait_for(
+        source.settle([Finished(first, rj.Complete()), Finished(second, outcome), Finished(third, rj.Snooze(5))]), 10
+    )
+    assert [one for one, _ in await states(connection)] == ["completed", state, "scheduled"]
+
+
+async def test_a_wake_is_for_its_queue_or_for_all(app, source):
+    heard = []
+    app.woken = Subject()
+    app.settings = rj.App("x", poll_seconds=600).settings
+    watching = source.wakes.subscribe(heard.append)
+    for queue in ("mail", "other", None, "mail"):
+        app.woken.on_next(queue)
+    watching.dispose()
+    assert heard == ["mail", None, "mail"]
+
+
+async def test_without_any_wake_there_is_a_slow_poll(app, source):
+    app.settings = rj.App("x", poll_seconds=0.05).settings
+    polls = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    from rxjobs.awaiting import LoopScheduler
+
+    watching = source.wakes.subscribe(polls.put_nowait, scheduler=LoopScheduler(loop))
+    began = loop.time()
+    for _ in range(5):
+        await asyncio.wait_for(polls.get(), 5)
+    assert loop.time() - began > 0.2
+    watching.dispose()
+
+
+async def test_a_database_that_is_away_is_waited_for(app, connection, source):
+    await fill(connection, "work", 1, queue="mail")
+    name = await connection.fetchval("SELECT current_database()")
+    ours = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND application_name = 'rxjobs'"
+    await connection.execute(ours, name)
+    (job,) = await source.fetch(1)
+    await connection.execute(ours, name)
+    await source.settle([Finished(job, rj.Complete())])
+    assert await states(connection) == [("completed", 1)]
