@@ -174,9 +174,10 @@ class Arguments:
             step = spell_step(name)
             if refusal.path == step or refusal.path.startswith((f"{step}.", f"{step}[")):
                 parameter = name if name in self._parameters or not self._extra else self._extra
-                if parameter not in self._secret and not holds_secret(given[name]):
-                    return refusal
-                return Refusal(step, f"expected {_spell(self._types[parameter])}, {unfit}")
+                if parameter in self._secret:
+                    return Refusal(step, f"expected {_spell(self._types[parameter])}, {unfit}")
+                misplaced = Refusal(step, "expected a secret only where it is annotated as Secret[...], got one")
+                return misplaced if holds_secret(given[name]) else refusal
         is_open = not self._secret and not holds_secret(dict(given))
         return refusal if is_open else Refusal("", f"expected what fits the signature, {unfit}")
 

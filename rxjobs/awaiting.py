@@ -331,9 +331,9 @@ async def _hand_on(
 def _call(function: Callable[[A], Any], argument: A) -> Any:
     try:
         return function(argument)
-    except StopIteration as error:
-        # no future can carry it: the one who waits would wait for ever
-        raise RuntimeError("the function raised StopIteration") from error
+    except (StopIteration, GeneratorExit) as error:
+        # neither can be thrown into a coroutine: the one who waits would wait for ever, or be closed
+        raise RuntimeError(f"the function raised {type(error).__name__}") from error
 
 
 def _tell(then: Callable[[T], object], result: T) -> None:

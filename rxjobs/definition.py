@@ -15,6 +15,7 @@ from rxjobs.arguments import Arguments, dump_untyped
 from rxjobs.backoff import Backoff
 from rxjobs.codec import Codec, shown
 from rxjobs.errors import InvalidArguments, InvalidOption
+from rxjobs.failure import clean
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -221,8 +222,8 @@ def check_queue(queue: str) -> None:
 def check_number(owner: str, name: str, value: Any, least: float, most: float, kind: Any = int) -> None:
     """Refuse a number outside its range, or of another kind than it is to be."""
     if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
-        whole = ", which is no whole one" if kind is int and isinstance(value, float) else ""
-        raise InvalidOption(f"{owner}: {name} is a number from {least} to {most}, not {value!r:.100}{whole}")
+        number = "a whole number" if kind is int else "a number"
+        raise InvalidOption(f"{owner}: {name} is {number} from {least} to {most}, not {value!r:.100}")
 
 
 def check_instant(owner: str, instant: Any) -> None:
@@ -246,5 +247,5 @@ def check_meta(owner: str, meta: Mapping[str, Any]) -> None:
 def check_tags(owner: str, tags: Sequence[str]) -> None:
     """Refuse tags that are too many, too long, or no text."""
     count, length = TAG_LIMIT
-    if len(tags) > count or not all(isinstance(tag, str) and 0 < len(tag) <= length and "\x00" not in tag for tag in tags):
+    if len(tags) > count or not all(isinstance(tag, str) and 0 < len(tag) <= length and clean(tag, length) == tag for tag in tags):
         raise InvalidOption(f"{owner}: at most {count} tags of 1 to {length} characters, not {list(tags)!r:.200}")

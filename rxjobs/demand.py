@@ -217,9 +217,7 @@ class Ledger:
     def _write(self) -> None:
         self._writing = True
         batch, self._gathered = self._gathered, []
-        self._scheduler.start(
-            self._settle(batch), lambda _: self._written(batch), lambda error: self._not_written(batch, error)
-        )
+        self._scheduler.start(self._settle(batch), lambda _: self._written(batch), lambda error: self._not_written(batch, error))
 
     async def _settle(self, batch: list[tuple[Finished, Acked | None]]) -> None:
         await self.source.settle([finished for finished, _ in batch])

@@ -151,6 +151,22 @@ class NodeLost(Event, frozen=True, kw_only=True):
     node: str
 
 
+class LeaderWon(Event, frozen=True, kw_only=True):
+    """This node leads from now on, in that term."""
+
+    name = "leader.win"
+    node: str
+    term: int
+
+
+class LeaderLost(Event, frozen=True, kw_only=True):
+    """This node no longer leads."""
+
+    name = "leader.lose"
+    node: str
+    term: int
+
+
 class PipelineEvent(Event, frozen=True, kw_only=True):
     """Something that happened to a pipeline."""
 
@@ -198,9 +214,7 @@ class EventStream(Observable[Event]):
         """Whether anyone listens: on the hot path an event that nobody hears is not made."""
         return bool(self._listeners)
 
-    def _subscribe_core(
-        self, observer: abc.ObserverBase[Event], scheduler: abc.SchedulerBase | None = None
-    ) -> abc.DisposableBase:
+    def _subscribe_core(self, observer: abc.ObserverBase[Event], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
         # the tuple is swapped, never changed, so that emit needs no lock
         self._listeners = (*self._listeners, observer)
         return Disposable(lambda: self._leave(observer))

@@ -9,6 +9,7 @@ import asyncpg
 
 from rxjobs.definition import Definition, check_number
 from rxjobs.errors import InvalidOption
+from rxjobs.failure import clean
 from rxjobs.job import Job, State
 from rxjobs.store.encoding import Filters, job_from_row
 from rxjobs.store.store import Store
@@ -111,4 +112,10 @@ def _filters(state: Names, queue: Names, type: Names, tags: Names) -> Filters:
 
 
 def _several(names: Names) -> tuple[str, ...] | None:
-    return None if names is None else (names,) if isinstance(names, str) else tuple(names)
+    if names is None:
+        return None
+    several = (names,) if isinstance(names, str) else tuple(names)
+    for name in several:
+        if not isinstance(name, str) or clean(name, len(name)) != name:
+            raise InvalidOption(f"jobs are filtered by text that PostgreSQL can hold, not by {name!r:.100}")
+    return several

@@ -303,7 +303,7 @@ def find_loss(given: Any, arrived: Any) -> Refusal | None:
         return find_loss(given.get() if type(given) is Secret else given, arrived.get())
     kind = type(given)
     if kind is Secret:
-        return Refusal("", "expected a place that is annotated as Secret[...], got a secret")
+        return Refusal("", "expected a secret only where it is annotated as Secret[...], got one")
     if kind is float and not math.isfinite(given):
         return Refusal("", f"expected a finite number, got {show(given)}")
     if kind in SCALARS:

@@ -52,7 +52,8 @@ class Secret(Generic[T]):
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError("a Secret does not change; make another")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]  # both are refused
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a Secret does not change; make another")
 
     def __copy__(self) -> Secret[T]:
         return self

@@ -9,6 +9,17 @@ import pytest
 import rxjobs as rj
 from rxjobs.definition import NewJob
 from rxjobs.events import JobsEnqueued
+from tests.store.ground import a_shared_database, emptied
+
+
+@pytest.fixture(scope="module")
+def ground(databases):
+    yield from a_shared_database(databases)
+
+
+@pytest.fixture
+async def dsn(ground):
+    return await emptied(ground)
 
 
 @pytest.fixture

@@ -76,7 +76,6 @@ def test_arguments_that_do_not_fit_are_refused_when_the_job_is_made(app):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": ""}, "a job type's name is"),
         ({"name": "with space"}, "a job type's name is"),
         ({"name": "x" * 129}, "a job type's name is"),
         ({"queue": ""}, "a queue's name is"),

@@ -5,6 +5,17 @@ import pytest
 
 import rxjobs as rj
 from rxjobs.testing import fill
+from tests.store.ground import a_shared_database, emptied
+
+
+@pytest.fixture(scope="module")
+def ground(databases):
+    yield from a_shared_database(databases)
+
+
+@pytest.fixture
+async def dsn(ground):
+    return await emptied(ground)
 
 
 @pytest.fixture

@@ -23,9 +23,7 @@ Handler = Callable[[list[Job]], Any]
 Answer = None | Sequence[Outcome] | Mapping[int, Outcome]
 
 
-def execute_batch(
-    handler: Handler, *, concurrency: int = 1, timeout: float | None = None, name: str = "execute_batch"
-) -> Operator:
+def execute_batch(handler: Handler, *, concurrency: int = 1, timeout: float | None = None, name: str = "execute_batch") -> Operator:
     """Call `handler` with each list of jobs that a buffer made, `concurrency` of them at once; `timeout` in seconds.
 
     It returns None, all are complete; or outcomes in the order of the jobs; or `{job.id: outcome}`, where one that is not named is
@@ -104,8 +102,8 @@ def _read(jobs: list[Job], answer: Answer) -> list[Outcome]:
         case Sequence() if len(answer) == len(jobs) and _are_outcomes(answer):
             return [resolve(job, outcome) for job, outcome in zip(jobs, answer, strict=True)]
     raise TypeError(
-        f"the handler of rj.execute_batch returns None, {len(jobs)} outcomes in the order of its jobs, or a mapping of their ids to "
-        f"outcomes, not {answer!r:.200}"
+        f"the handler of rj.execute_batch returns None, {len(jobs)} outcomes in the order of its jobs, or a mapping of their ids "
+        f"to outcomes, not {answer!r:.200}"
     )
 
 

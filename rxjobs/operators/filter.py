@@ -12,9 +12,7 @@ from rxjobs.operators.stage import Item, Operator, check_callable, each, fail, f
 from rxjobs.outcome import Cancel, Outcome
 
 
-def filter(
-    predicate: Callable[[Job], Any], otherwise: Outcome | None = None, *, name: str = "filter"
-) -> Operator:
+def filter(predicate: Callable[[Job], Any], otherwise: Outcome | None = None, *, name: str = "filter") -> Operator:
     """Pass the jobs for which the predicate holds; the others are settled with `otherwise`, by default a Cancel.
 
     ──a──────b──────c──

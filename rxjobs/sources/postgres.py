@@ -16,7 +16,7 @@ from reactivex import operators as ops
 
 from rxjobs.arguments import dump_untyped
 from rxjobs.decide import raised, resolve
-from rxjobs.definition import Definition, check_queue
+from rxjobs.definition import Definition, check_queue, check_tags
 from rxjobs.demand import now
 from rxjobs.errors import BadPayload, InvalidOption, RxJobsError
 from rxjobs.events import Emit, JobStale, JobStarted
@@ -77,6 +77,7 @@ class PostgresSource:
         self.queue = queue
         self._node = node
         self._where = _where(where)
+        check_tags(f"where of queue {queue}", self._where.tags)
         self._args = dump_untyped(self._where.args, "where['args']", 65536) if self._where.args else "{}"
 
     def __repr__(self) -> str:

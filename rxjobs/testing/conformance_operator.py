@@ -138,10 +138,11 @@ def _at_once(attempt: int, error: BaseException | None) -> float:
 
 
 async def _run_to_the_end(pipeline: Observable[Any]) -> None:
-    async with runs(pipeline) as observed:
+    async with runs(pipeline, grace=0) as observed:
         try:
             await asyncio.wait_for(observed.running.wait(), SECONDS)
         except TimeoutError:
+            observed.never_broke()
             raise AssertionError(f"the pipeline has not ended after {SECONDS:g} s, though its source has") from None
     observed.hold_to_the_laws()
 

@@ -1,12 +1,12 @@
 """Marble diagrams for stages, on virtual time.
 
-A line is read from left to right; every character takes one unit of time, also those of a group.
+A line is read from left to right. Each of these takes one unit of time, a list or a group like any other:
 
     -       nothing happens; ^ says the same aloud: a line of ^ is one on which nothing ever comes
     a … z   a job
     A … Z   the job of that letter, finished
     [ab]    a list of jobs
-    (ab)    several at once, at the instant of the opening parenthesis
+    (ab)    several at once, in this order
     |       the stream completes
     #       the stream ends with an error
 
@@ -58,7 +58,7 @@ def marbles(
 
     `values` says more about letters: which job `a` is (else any), and how `A` must have ended, as an outcome that it must
     equal or a class of outcomes (else it may have ended in any way; on the line of jobs it is complete). `unit` is how many
-    virtual seconds a character takes. Returns the items that came out, for a closer look.
+    virtual seconds a mark takes. Returns the items that came out, for a closer look.
 
         marbles(rj.filter(is_wanted, otherwise=rj.Discard()), "-a-b|", "-a-B|", values={"B": rj.Discard})
     """
@@ -147,13 +147,14 @@ async def _observe(
         if what in (COMPLETED, FAILED):
             ended.set()
 
-    def send(mark: Mark) -> None:
-        if mark.what == COMPLETED:
-            source.on_completed()
-        elif mark.what == FAILED:
-            source.on_error(MarkedError("the # on the line of jobs"))
-        else:
-            source.on_next(letters.item(mark.what))
+    def send(whats: list[str]) -> None:
+        for what in whats:
+            if what == COMPLETED:
+                source.on_completed()
+            elif what == FAILED:
+                source.on_error(MarkedError("the # on the line of jobs"))
+            else:
+                source.on_next(letters.item(what))
 
     subscription = operator(source).subscribe(
         lambda item: see(letters.mark(item), item),
@@ -161,8 +162,8 @@ async def _observe(
         lambda: see(COMPLETED),
         scheduler=scheduler_here(),
     )
-    for mark in line:
-        loop.call_at(mark.at * unit, send, mark)
+    for at, whats in _by_time(line):
+        loop.call_at(at * unit, send, whats)
     try:
         async with asyncio.timeout(units * unit):
             await ended.wait()
@@ -175,35 +176,37 @@ async def _observe(
 def _read(line: str) -> list[Mark]:
     """The marks of a line; raises ValueError for what is none."""
     marks: list[Mark] = []
-    text = line.replace(" ", "")
-    at = 0
-    while at < len(text):
-        closing = {"[": "]", "(": ")"}.get(text[at])
-        end = text.find(closing, at) + 1 if closing else at + 1
-        part = text[at:end]
-        if closing and not end:
-            raise ValueError(f"{text[at]} at {at} of the line {line!r} is never closed")
+    text, at = line.replace(" ", ""), 0
+    while text:
+        closing = {"[": "]", "(": ")"}.get(text[0])
+        length = text.find(closing) + 1 if closing else 1
+        part, text = text[:length], text[length:]
+        if not part:
+            raise ValueError(f"{text[0]} at {at} of the line {line!r} is never closed")
         if part[0] == "(":
             marks += [Mark(at, one.what) for one in _read(part[1:-1])]
         elif part[0] == "[" or part.isalpha() or part in (COMPLETED, FAILED):
             marks.append(Mark(at, part))
         elif part not in ("-", "^"):
             raise ValueError(f"{part!r} at {at} of the line {line!r} means nothing; there are - ^ a A [ab] (ab) | #")
-        at = end
+        at += 1
     return marks
 
 
 def _write(marks: list[Mark]) -> str:
-    """Marks as a line, as near as a line can come."""
-    line, notes, at = "", [], 0
-    times = sorted({mark.at for mark in marks})
-    for time in times:
-        whats = [mark.what for mark in marks if mark.at == time]
-        line = line.ljust(int(time), "-") + (whats[0] if len(whats) == 1 else f"({''.join(whats)})")
-        if time != int(time) or len(line) < at or int(time) < at:
-            notes.append(f"{''.join(whats)} at {time:g}")
-        at = len(line)
-    return (line or "^") + (f"    ({', '.join(notes)})" if notes else "")
+    """Marks as a line; what happened between two units is added in words."""
+    line, units, between = "", 0, []
+    for at, whats in _by_time(marks):
+        if at != int(at):
+            between.append(f"{''.join(whats)} at {at:g}")
+            continue
+        line += "-" * (int(at) - units) + (whats[0] if len(whats) == 1 else f"({''.join(whats)})")
+        units = int(at) + 1
+    return (line or "^") + (f"    and {', '.join(between)}" if between else "")
+
+
+def _by_time(marks: list[Mark]) -> list[tuple[float, list[str]]]:
+    return [(at, [mark.what for mark in marks if mark.at == at]) for at in sorted({mark.at for mark in marks})]
 
 
 def _errors(items: list[Any]) -> list[str]:

@@ -28,6 +28,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual_now = 0.0
         self._in_threads = 0
         super().__init__(_Jumping(self))
+        # what asyncio adds to see that a timer is due must not be lost in the rounding of a late hour
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""

@@ -63,9 +63,7 @@ class Watched:
     def hold_to_the_laws(self) -> None:
         """Raise AssertionError unless demand was kept, and every job fetched was settled exactly once."""
         assert not self.broken, f"demand was not kept: {self.broken[:5]}"
-        assert self.most_held <= self.demand.max_demand, (
-            f"{self.most_held} jobs were held, max_demand is {self.demand.max_demand}"
-        )
+        assert self.most_held <= self.demand.max_demand, f"{self.most_held} jobs were held, max_demand is {self.demand.max_demand}"
         fetched = Counter(self.fetched)
         settled = Counter((one.job.id, one.job.attempt) for one in self.settled)
         lost, doubled = fetched - settled, settled - fetched
@@ -80,10 +78,14 @@ class Observed:
         self.running = running
         self.events = events
 
-    def hold_to_the_laws(self) -> None:
-        """Raise AssertionError unless it ended without ever having broken."""
+    def never_broke(self) -> None:
+        """Raise AssertionError if it did."""
         broke = [event for event in self.events if isinstance(event, PipelineRestarted)]
         assert not broke, f"the pipeline broke, where a failure must be a value: {broke[0].error.type}: {broke[0].error.message}"
+
+    def hold_to_the_laws(self) -> None:
+        """Raise AssertionError unless it ended without ever having broken."""
+        self.never_broke()
         assert any(isinstance(event, PipelineStopped) for event in self.events), "the pipeline was stopped and has not ended"
 
 

@@ -98,7 +98,9 @@ async def test_a_stop_does_not_wait_for_a_database_that_is_away(start):
         await until(lambda: len(worker.lines("start")) > 20)
         await postgres.stop()
         worker.process.send_signal(signal.SIGTERM)
+        sent = time.monotonic()
         assert await worker.ended(15) == 0
+        assert time.monotonic() - sent < 1 + 8  # the grace, and a moment each for last outcomes, the lease and the connections
         assert "could not be written down; their lease will free them" in worker.log
 
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from rxjobs.serving import ONE_WISH
 from rxjobs.testing import fill
 from tests.waiting import until
 
@@ -54,6 +55,9 @@ async def test_a_second_signal_exits_at_once_and_the_lease_frees_the_jobs(connec
     await until(lambda: len(worker.lines("start")) == 2)
     worker.process.send_signal(signal.SIGTERM)
     await until(lambda: "a second signal exits at once" in worker.log)
+    worker.process.send_signal(signal.SIGINT)  # at the same moment, as a terminal and a parent send them: one wish
+    await asyncio.sleep(ONE_WISH + 0.2)
+    assert worker.process.poll() is None
     worker.process.send_signal(signal.SIGTERM)
     assert await worker.ended(1) == 128 + signal.SIGTERM
     assert await states(connection) == {("executing", 1): 2}

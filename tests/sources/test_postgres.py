@@ -10,11 +10,21 @@ from rxjobs.events import JobDiscarded, JobStale
 from rxjobs.failure import Failure
 from rxjobs.outcome import Finished
 from rxjobs.testing import fill
+from tests.store.ground import a_shared_database, emptied
+
+
+@pytest.fixture(scope="module")
+def ground(databases):
+    yield from a_shared_database(databases)
+
+
+@pytest.fixture
+async def dsn(ground):
+    return await emptied(ground)
 
 
 @pytest.fixture
 async def connection(dsn):
-    await rj.App(dsn).migrate()
     connection = await asyncpg.connect(dsn)
     yield connection
     await connection.close()

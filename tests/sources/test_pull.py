@@ -58,8 +58,7 @@ class TooMany(MemorySource):
     """A source that gives two more than it was asked for."""
 
     async def fetch(self, n: int) -> list[rj.Job]:
-        taken = await super().fetch(n + 2)
-        return taken
+        return await super().fetch(n + 2)
 
 
 @on_virtual_time
@@ -323,7 +322,7 @@ async def test_a_wake_may_come_from_any_thread():
 
 
 def test_outside_of_an_event_loop_it_says_what_to_do():
-    with pytest.raises(rj.NotOpen, match="outside of an event loop; run it with app.run"):
+    with pytest.raises(rj.NotOpen, match=r"outside of an event loop; run it with app\.run"):
         rj.pull(MemorySource(), max_demand=10).subscribe()
 
 

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import asyncpg
 import pytest
 
 from rxjobs.store.database import Database
 from rxjobs.store.store import Store
-from tests.store.ground import SCHEMA, a_node, migrated
+from tests.store.ground import SCHEMA, a_node, a_shared_database, emptied
 
 
 @pytest.fixture(scope="session")
 def ground(databases):
-    """The DSN of a migrated database that is emptied for each test: that is ten times as fast as a new one."""
-
-    async def migrate():
-        await (await migrated(dsn)).close()
-
-    dsn = databases.take()
-    asyncio.run(migrate())
-    yield dsn
-    databases.give_back(dsn)
+    yield from a_shared_database(databases)
 
 
 @pytest.fixture
 async def connection(ground):
-    connection = await asyncpg.connect(ground)
-    await connection.execute("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes RESTART IDENTITY")
+    connection = await asyncpg.connect(await emptied(ground))
     yield connection
     await connection.close()
 

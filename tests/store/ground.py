@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,9 +11,30 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from rxjobs.store.migrate import migrate
+from tests.servers import Databases
 
 SCHEMA = "rxjobs"
 CLAIMED_AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+def a_shared_database(databases: Databases) -> Iterator[str]:
+    """The DSN of a migrated database for many tests, each of which empties it first: that is ten times as fast as a new one."""
+
+    async def migrate_it() -> None:
+        await (await migrated(dsn)).close()
+
+    dsn = databases.take()
+    asyncio.run(migrate_it())
+    yield dsn
+    databases.give_back(dsn)
+
+
+async def emptied(dsn: str) -> str:
+    """A shared database without any row."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes RESTART IDENTITY")
+    await connection.close()
+    return dsn
 
 
 async def migrated(dsn: str, schema: str = SCHEMA) -> asyncpg.Connection[Any]:

@@ -2,6 +2,7 @@
 
 import json
 
+import asyncpg
 import pytest
 
 from rxjobs.definition import NewJob
@@ -10,7 +11,7 @@ from rxjobs.job import Job
 from rxjobs.outcome import Complete, Discard, Finished, Retry, Snooze
 from rxjobs.store.encoding import NewRows, Written
 from rxjobs.store.statements import statement
-from tests.store.ground import a_node, migrated
+from tests.store.ground import a_node, emptied
 
 READY, FINISHED, BATCH, RUNS = 60_000, 20_000, 500, 12
 
@@ -28,8 +29,7 @@ async def fill(connection):
 
 @pytest.fixture(params=["never analyzed", "analyzed while full", "analyzed while empty"])
 async def filled(ground, request):
-    connection = await migrated(ground)
-    await connection.execute("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes RESTART IDENTITY")
+    connection = await asyncpg.connect(await emptied(ground))
     await connection.execute("SET plan_cache_mode = force_generic_plan")
     if request.param == "analyzed while empty":
         await connection.execute("VACUUM ANALYZE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes")

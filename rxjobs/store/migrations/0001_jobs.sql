@@ -58,6 +58,13 @@ CREATE TABLE {schema}.nodes (
     expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
+CREATE TABLE {schema}.leaders (
+    role text PRIMARY KEY,
+    node uuid NOT NULL,
+    term bigint NOT NULL,
+    expires_at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
 CREATE VIEW {schema}.jobs AS
     SELECT id, type, queue, state::text AS state, args, attempt, max_attempts, priority, inserted_at, scheduled_at, attempted_at,
            NULL::timestamptz AS finished_at, COALESCE(errors, '[]') AS errors, NULL::jsonb AS forensics, NULL::json AS result,

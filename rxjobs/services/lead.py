@@ -1,0 +1,64 @@
+"""One node leads: it does for all of them what must not be done by each."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from reactivex import Observable
+
+from rxjobs.awaiting import every
+from rxjobs.events import Emit, LeaderLost, LeaderWon
+from rxjobs.store.patience import patiently
+from rxjobs.store.store import Store
+
+log = logging.getLogger("rxjobs.lead")
+
+MARGIN = 0.2
+"""The part of its time, at the end, in which a leader no longer acts: its clock and the server's need not run alike."""
+
+Clock = Callable[[], float]
+
+
+class Leadership:
+    """Whether this node leads, as far as it can know: until its time is over by its own monotonic clock."""
+
+    def __init__(self, seconds: float, emit: Emit, node: str, clock: Clock = time.monotonic) -> None:
+        self._seconds = seconds
+        self._emit = emit
+        self._node = node
+        self._clock = clock
+        self._term: int | None = None
+        self._until = 0.0
+
+    @property
+    def term(self) -> int | None:
+        """The term in which this node leads now, None when it does not."""
+        return self._term if self._clock() < self._until else None
+
+    def asked(self, term: int | None, at: float) -> None:
+        """The server was asked at `at` whether this node leads, and answered with a term or none."""
+        before, self._term = self._term, term
+        self._until = at + self._seconds * (1 - MARGIN) if term is not None else 0.0
+        if term is not None and term != before:
+            log.info("this node leads, in term %d", term)
+            self._emit(LeaderWon(node=self._node, term=term))
+        elif term is None and before is not None:
+            log.warning("this node no longer leads")
+            self._emit(LeaderLost(node=self._node, term=before))
+
+
+def lead(store: Store, node: UUID, leadership: Leadership, seconds: float, clock: Clock = time.monotonic) -> Observable[int | None]:
+    """The term in which this node leads, or None, asked again three times in the time that a leader has."""
+
+    async def once() -> int | None:
+        async def ask() -> tuple[int | None, float]:
+            at = clock()  # before the question, since the server counts from the moment that it answers
+            return await store.lead(node, seconds), at
+
+        leadership.asked(*await patiently("asking who leads", ask))
+        return leadership.term
+
+    return every(lambda: seconds / 3, once)

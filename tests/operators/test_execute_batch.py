@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import rxjobs as rj
+from rxjobs.events import Event, JobFailed, JobStarted, JobStopped
+from rxjobs.testing import MemorySource, a_job, marbles
+from rxjobs.testing.watched import runs
+from tests.virtual import on_virtual_time
+
+FINISHED = {"A": rj.Complete, "B": rj.Discard, "C": rj.Complete}
+
+
+def handler(answer: Any) -> Any:
+    async def handle(jobs: list[rj.Job]) -> Any:
+        await asyncio.sleep(2)
+        return answer(jobs)
+
+    return handle
+
+
+def test_one_call_for_a_list_and_each_comes_out_by_itself():
+    calls = list[list[rj.Job]]()
+    marbles(rj.execute_batch(handler(calls.append)), "[abc]--|", "--(ABC)|", values={letter: rj.Complete() for letter in "ABC"})
+    assert [len(jobs) for jobs in calls] == [3]
+
+
+def test_outcomes_may_come_in_the_order_of_the_jobs():
+    marbles(
+        rj.execute_batch(handler(lambda jobs: [rj.Complete(), rj.Discard("b"), rj.Complete()])),
+        "[abc]--|",
+        "--(ABC)|",
+        values=FINISHED,
+    )
+
+
+def test_outcomes_may_come_by_id_and_those_not_named_are_complete():
+    marbles(rj.execute_batch(handler(lambda jobs: {jobs[1].id: rj.Discard("b")})), "[abc]--|", "--(ABC)|", values=FINISHED)
+
+
+def test_one_outcome_is_for_all():
+    values = {letter: rj.Snooze(5) for letter in "ABC"}
+    marbles(rj.execute_batch(handler(lambda jobs: rj.Snooze(5))), "[abc]--|", "--(ABC)|", values=values)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda jobs: [rj.Complete()],
+        lambda jobs: {0: rj.Complete()},
+        lambda jobs: {jobs[0].id: "done"},
+        lambda jobs: "ABC",
+        lambda jobs: 5,
+    ],
+    ids=["too few", "of no job", "no outcomes", "text", "number"],
+)
+def test_an_answer_that_fits_no_job_fails_all_and_says_so(answer):
+    items = marbles(rj.execute_batch(handler(answer)), "[abc]--|", "--(ABC)|", values=dict.fromkeys("ABC", rj.Retry))
+    assert all("or a mapping of their ids to outcomes, not" in item.outcome.failure.message for item in items)
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, asyncio.CancelledError])
+def test_what_the_handler_raises_fails_all_each_by_its_own_rule(kind):
+    def fail(_: Any) -> None:
+        raise kind("no")
+
+    values = {"a": a_job(attempt=20), "A": rj.Discard, "B": rj.Retry}
+    marbles(rj.execute_batch(handler(fail)), "[ab]--|", "--(AB)|", values=values)
+
+
+def test_a_handler_that_takes_too_long_fails_all():
+    items = marbles(
+        rj.execute_batch(handler(lambda jobs: None), timeout=1), "[ab]-|", "-(AB)|", values={"A": rj.Retry, "B": rj.Retry}
+    )
+    assert {item.outcome.failure.type for item in items} == {"TimeoutError"}
+
+
+def test_so_many_calls_at_once():
+    marbles(rj.execute_batch(handler(lambda jobs: None)), "a[b]----|", "--A-B-|")
+
+
+def test_a_plain_handler_runs_in_a_thread_and_may_give_a_coroutine():
+    async def later(jobs: list[rj.Job]) -> list[rj.Outcome]:
+        return [rj.Cancel("so") for _ in jobs]
+
+    marbles(rj.execute_batch(lambda jobs: None), "[ab]-|", "(AB)-|", values={"A": rj.Complete, "B": rj.Complete})
+    marbles(rj.execute_batch(lambda jobs: later(jobs)), "[ab]-|", "(AB)-|", values={"A": rj.Cancel, "B": rj.Cancel})
+
+
+def test_what_is_finished_passes_and_is_not_given_to_the_handler():
+    calls = list[list[rj.Job]]()
+    marbles(rj.execute_batch(handler(calls.append)), "[aBc]--|", "B-(AC)|")
+    assert [len(jobs) for jobs in calls] == [2]
+
+
+@on_virtual_time
+async def test_each_job_makes_its_events():
+    source = MemorySource([a_job(), a_job()])
+    answer = handler(lambda jobs: [rj.Complete(), rj.Retry(delay=5)])
+    async with runs(rj.pull(source, max_demand=10).pipe(rj.buffer(2), rj.execute_batch(answer), rj.ack())) as observed:
+        await asyncio.sleep(3)
+    kinds: list[type[Event]] = [type(event) for event in observed.events if isinstance(event, JobStarted | JobStopped | JobFailed)]
+    assert kinds == [JobStarted, JobStarted, JobStopped, JobFailed]
+
+
+@on_virtual_time
+async def test_when_it_is_killed_its_jobs_are_released():
+    source = MemorySource([a_job() for _ in range(6)])
+    stream = rj.pull(source, max_demand=10).pipe(rj.buffer(2), rj.execute_batch(handler(lambda jobs: None)), rj.ack())
+    async with runs(stream, grace=0):
+        await asyncio.sleep(1)
+    assert [type(one.outcome) for one in source.settled] == [rj.Release] * 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"handler": None}, "handler is a function of a job, not None"),
+        ({"concurrency": 0}, "concurrency is a whole number of at least 1, not 0"),
+        ({"timeout": 0}, "timeout is a number of seconds above 0, or None, not 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(rj.InvalidOption, match=message):
+        rj.execute_batch(**{"handler": print, **options})
