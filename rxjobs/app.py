@@ -352,7 +352,7 @@ def _options(function: Callable[..., Any], name: str | None = None, **options: A
         raise InvalidOption(f"@app.job takes no {', '.join(sorted(unknown))}; it takes {', '.join(Options.__struct_fields__)}")
     options["tags"] = tuple(options.get("tags") or ())
     options["meta"] = dict(options.get("meta") or {})
-    return Options(name=name or _own_name(function), **options)
+    return Options(name=_own_name(function) if name is None else name, **options)
 
 
 def _own_name(function: Callable[..., Any]) -> str:

@@ -22,6 +22,10 @@ def returned(job: Job, value: Any) -> Outcome:
     """The outcome of a job that returned."""
     if value is None or isinstance(value, UnstorableResult):
         return COMPLETE  # the work is done, and its side effects are not to be repeated for the sake of a result
+    if isinstance(value, type) and issubclass(value, Outcome):
+        return raised(
+            job, TypeError(f"the job returned the class {value.__name__}; it is to return one, such as rj.{value.__name__}(…)")
+        )
     return resolve(job, value) if isinstance(value, Outcome) else Complete(value)
 
 

@@ -27,6 +27,13 @@ META_LIMIT = 64 * 1024
 LONGEST_DELAY = timedelta(days=3660)
 
 
+def check_number(owner: str, name: str, value: Any, least: float, most: float, kind: Any = int) -> None:
+    """Refuse a number outside its range, or of another kind than it is to be."""
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
+        number = "a whole number" if kind is int else "a number"
+        raise InvalidOption(f"{owner}: {name} is {number} from {least} to {most}, not {value!r:.100}")
+
+
 class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     """When a job type's circuit opens: after `fail_max` failures in a row; `reset_timeout` seconds later `probes` jobs may try.
 
@@ -39,11 +46,9 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     exclude: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.fail_max < 1 or self.probes < 1 or not 0 < self.reset_timeout < 10**9:
-            raise InvalidOption(
-                "Breaker takes fail_max and probes of at least 1 and a reset_timeout above 0 seconds, not "
-                f"fail_max={self.fail_max}, probes={self.probes}, reset_timeout={self.reset_timeout}"
-            )
+        check_number("Breaker", "fail_max", self.fail_max, 1, 10**9)
+        check_number("Breaker", "probes", self.probes, 1, 10**6)
+        check_number("Breaker", "reset_timeout", self.reset_timeout, 0.001, 10**9)
 
 
 DEFAULT_BREAKER = Breaker()
@@ -217,13 +222,6 @@ def check_queue(queue: str) -> None:
     """Refuse a queue's name that could not be one."""
     if not isinstance(queue, str) or not QUEUE.fullmatch(queue):
         raise InvalidOption(f"a queue's name is letters, digits and . : / _ -, at most 128, not {str(queue)[:150]!r}")
-
-
-def check_number(owner: str, name: str, value: Any, least: float, most: float, kind: Any = int) -> None:
-    """Refuse a number outside its range, or of another kind than it is to be."""
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
-        number = "a whole number" if kind is int else "a number"
-        raise InvalidOption(f"{owner}: {name} is {number} from {least} to {most}, not {value!r:.100}")
 
 
 def check_instant(owner: str, instant: Any) -> None:

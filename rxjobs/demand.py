@@ -98,7 +98,7 @@ class Ledger:
         self.demand = demand
         self._fetching: Task[None] | None = None
         self._scheduler = scheduler
-        self._emit = emit
+        self.emit = emit
         # counted: a job that was released may be fetched again before its release is known to be written
         self._held: Counter[int] = Counter()
         self._pulls: tuple[Callable[[], object], ...] = ()
@@ -206,7 +206,7 @@ class Ledger:
             "use rj.filter(..., otherwise=outcome) to settle the jobs that a pipeline does not want",
             job.id, job.type, job.queue, DROPPED_DELAY,
         )  # fmt: skip
-        self._emit(JobDropped(job=job, reason=reason))
+        self.emit(JobDropped(job=job, reason=reason))
         self._gather(Finished(job, Release(DROPPED_DELAY, reason)))
 
     def _gather(self, finished: Finished, then: Acked | None = None) -> None:

@@ -12,6 +12,7 @@ PACKAGE = os.path.dirname(__file__) + os.sep
 MESSAGE_LIMIT = 8 * 1024
 TRACEBACK_LIMIT = 64 * 1024
 FRAME_LIMIT = 50
+GROUP_LIMIT = 5
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -76,6 +77,8 @@ def _chain(error: BaseException) -> list[str]:
         parts.append(
             "".join(["Traceback (most recent call last):\n", *frames, f"{qualified_name(type(seen))}: {_message(seen)}\n"])
         )
+        if isinstance(seen, BaseExceptionGroup):
+            parts += [_traceback(one) for one in seen.exceptions[:GROUP_LIMIT]]
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
     return parts[::-1]
 

@@ -88,6 +88,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         """When this run is cut off by its job type's timeout; None without one."""
         return None if self.hold is None else self.hold.deadline
 
+    @property
+    def told(self) -> Job:
+        """This job as events tell of it: one that takes no place in any demand, so that to keep an event holds nothing up."""
+        return self if self.hold is None else self.hold.job
+
     def assign(self, values: Mapping[str, Any]) -> Job:
         """This job with more assigns."""
         return msgspec.structs.replace(self, assigns={**self.assigns, **values})

@@ -16,6 +16,19 @@ def escape(text: str) -> str:
     return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+class Indented:
+    """A text of several lines as an argument of a log call: it follows the record's own line, as a traceback does.
+
+    Indented, since an exception's text may have lines that look like records.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return "\n".join(f"    {escape(line)}" for line in self._text.rstrip("\n").split("\n"))
+
+
 def guard() -> None:
     """Have the loggers of rxjobs escape what they are given, whatever formats their records."""
     for name in tuple(logging.root.manager.loggerDict):
@@ -27,9 +40,7 @@ def _escape_record(record: logging.LogRecord) -> bool:
     if isinstance(record.args, tuple):
         record.args = tuple(map(_escaped, record.args))
     if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
-        # indented, since an exception's text may have lines that look like records
-        lines = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n").split("\n")
-        record.exc_text = "\n".join(f"    {escape(line)}" for line in lines)
+        record.exc_text = str(Indented("".join(traceback.format_exception(*record.exc_info))))
     return True
 
 

@@ -261,11 +261,9 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 def holds_secret(value: Any) -> bool:
     """Whether there is a secret in a value."""
-    seen: dict[int, Any] = {}
-    todo = [value]
+    todo, seen = [value], dict[int, Any]()
     while todo:
-        value = todo.pop()
-        if type(value) is Secret:
+        if type(value := todo.pop()) is Secret:
             return True
         if id(value) not in seen:
             seen[id(value)] = value

@@ -36,7 +36,7 @@ def performer(function: Callable[..., Any], executor: Executor, middleware: Sequ
         began = now()
         queue_time = waited(job, began)
         if events.heard:
-            events.emit(JobStarted(job=job, queue_time=queue_time, monotonic_time=began))
+            events.emit(JobStarted(job=job.told, queue_time=queue_time, monotonic_time=began))
         token = running_job.set(job)
         try:
             outcome = await way(job)
@@ -52,14 +52,14 @@ def performer(function: Callable[..., Any], executor: Executor, middleware: Sequ
 def tell_end(emit: Emit, job: Job, outcome: Outcome, queue_time: int, duration: int) -> Outcome:
     """Make known how an attempt ended; gives the outcome, a failure completed with how long it took."""
     if not isinstance(outcome, Retry | Discard):
-        emit(JobStopped(job=job, duration=duration, queue_time=queue_time, outcome=outcome))
+        emit(JobStopped(job=job.told, duration=duration, queue_time=queue_time, outcome=outcome))
         return outcome
     failure = outcome.failure or Failure(f"rxjobs.{type(outcome).__name__}", clean(str(outcome.reason), MESSAGE_LIMIT))
     failure = msgspec.structs.replace(failure, duration=duration / 1e9)
     outcome = replace(outcome, failure=failure)  # a copy: many jobs may end with one and the same outcome
-    emit(JobFailed(job=job, duration=duration, queue_time=queue_time, outcome=outcome, error=failure))
+    emit(JobFailed(job=job.told, duration=duration, queue_time=queue_time, outcome=outcome, error=failure))
     if isinstance(outcome, Discard):
-        emit(JobDiscarded(job=job, outcome=outcome))
+        emit(JobDiscarded(job=job.told, outcome=outcome))
     return outcome
 
 

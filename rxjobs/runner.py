@@ -20,6 +20,7 @@ from rxjobs.errors import PipelineBroken
 from rxjobs.events import EventStream, PipelineRestarted, PipelineStarted, PipelineStopped
 from rxjobs.failure import describe
 from rxjobs.job import Job
+from rxjobs.log_lines import Indented
 from rxjobs.operators.stage import on_the_loop
 from rxjobs.outcome import Finished, Release
 from rxjobs.scope import Scope, within
@@ -107,19 +108,19 @@ class Supervised:
             self._restarts.popleft()
         name = self.pipeline.name
         if self.scope.stopping:
-            log.error("pipeline %s broke while it was stopped\n%s", name, failure.traceback)
+            log.error("pipeline %s broke while it was stopped\n%s", name, Indented(failure.traceback))
             self._end()
         elif len(self._restarts) >= self._max_restarts:
             self.broken = PipelineBroken(
                 f"pipeline {name} broke {len(self._restarts) + 1} times in {self._window:g} s, the last time with "
                 f"{failure.type}: {failure.message}"
             )
-            log.critical("%s\n%s", self.broken, failure.traceback)
+            log.critical("%s\n%s", self.broken, Indented(failure.traceback))
             self._end()
         else:
             delay = min(LONGEST_RESTART, FIRST_RESTART * 2 ** len(self._restarts)) * random.uniform(1.0, 1.1)  # noqa: S311 - jitter
             self._restarts.append(now)
-            log.error("pipeline %s broke, and is subscribed again in %.1f s\n%s", name, delay, failure.traceback)
+            log.error("pipeline %s broke, and is subscribed again in %.1f s\n%s", name, delay, Indented(failure.traceback))
             self._events.emit(PipelineRestarted(pipeline=name, error=failure, delay=delay))
             self._is_waiting = True
             self._subscription.disposable = self.scope.scheduler.later(delay, self._subscribe)

@@ -19,7 +19,7 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         head = f"{_at(record)} {record.levelname:<8} [{record.process}] {record.name}: {record.getMessage()}"
-        return "\n    ".join(map(escape, [head, *_traceback(self, record).splitlines()]))
+        return "\n    ".join(map(escape, [*head.split("\n"), *_traceback(self, record).splitlines()]))
 
 
 class Objects(logging.Formatter):

@@ -67,7 +67,7 @@ class Circuit:
         """Snooze the job while the circuit is open, which costs it no attempt; else run it, and learn from its end."""
         wait = self.shut_for
         if wait:
-            self._emit(BreakerRejected(job=job))
+            self._emit(BreakerRejected(job=job.told))
             return Snooze(wait, f"the breaker of {self.name} is {self.state}")
         if self._is_spotless or self.state == pybreaker.STATE_CLOSED:
             outcome = await call_next(job)

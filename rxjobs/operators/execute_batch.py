@@ -73,7 +73,7 @@ async def _perform(jobs: list[Job], call: Callable[[list[Job]], Awaitable[Any]],
     began = now()
     times = [waited(job, began) for job in jobs]
     for job, queue_time in zip(jobs, times, strict=True):
-        emit(JobStarted(job=job, queue_time=queue_time, monotonic_time=began))
+        emit(JobStarted(job=job.told, queue_time=queue_time, monotonic_time=began))
     outcomes = await _outcomes(jobs, call)
     duration = now() - began
     return [

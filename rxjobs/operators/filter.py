@@ -28,7 +28,12 @@ def filter(predicate: Callable[[Job], Any], otherwise: Outcome | None = None, *,
 
     def work(job: Job) -> Item:
         try:
-            return job if predicate(job) else finish(job, rest)
+            passes = predicate(job)
+            if inspect.isawaitable(passes):
+                raise TypeError(
+                    "the predicate of rj.filter gave something to be awaited; use rj.enrich for that, then filter on it"
+                )
+            return job if passes else finish(job, rest)
         except Exception as error:
             return fail(job, error)
 

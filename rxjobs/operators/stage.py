@@ -12,10 +12,11 @@ from reactivex.disposable import CompositeDisposable, Disposable
 from rxjobs.awaiting import Awaited, LoopScheduler
 from rxjobs.call import Executor
 from rxjobs.decide import raised, resolve
-from rxjobs.demand import ended, let_go
+from rxjobs.demand import ended, let_go, now
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
 from rxjobs.outcome import Finished, Outcome
+from rxjobs.perform import tell_end, waited
 from rxjobs.scope import scope_here
 
 Item = Job | Finished
@@ -26,12 +27,21 @@ T = TypeVar("T")
 
 def finish(job: Job, outcome: Outcome) -> Finished:
     """The job with how it ended, by the retry rule."""
-    return ended(job, resolve(job, outcome))
+    return _end(job, resolve(job, outcome))
 
 
 def fail(job: Job, error: BaseException) -> Finished:
     """The job with the failure of a stage, by the retry rule."""
-    return ended(job, raised(job, error))
+    return _end(job, raised(job, error))
+
+
+def _end(job: Job, outcome: Outcome) -> Finished:
+    """What a stage settles ends an attempt as a run does, and is made known like one: it began with its claim."""
+    hold = job.hold
+    if hold is None:
+        return Finished(job, outcome)
+    began = hold.fetched
+    return ended(job, tell_end(hold.ledger.emit, job, outcome, waited(job, began), now() - began))
 
 
 def on_the_loop(

@@ -194,7 +194,7 @@ class PostgresSource:
                     "job %s (%s): attempt %d is not this node's any more, so that its outcome %s changed nothing",
                     one.job.id, one.job.type, one.job.attempt, type(one.outcome).__name__,
                 )  # fmt: skip
-                self._node.emit(JobStale(job=one.job))
+                self._node.emit(JobStale(job=one.job.told))
 
     async def _settle_apart(self, finished: Sequence[Finished]) -> None:
         """One outcome that cannot be written down must not hold up the others; its own text is left out."""

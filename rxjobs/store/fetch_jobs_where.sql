@@ -9,7 +9,7 @@ WHERE ctid = ANY (ARRAY(
       AND type = ANY ($3::text[])
       AND EXISTS (SELECT FROM {schema}.nodes WHERE id = $4 AND expires_at > now())
       AND COALESCE(tags, '{}') @> $5::text[]
-      AND ($6::text = '{}' OR args::jsonb @> $6::text::jsonb)
+      AND ($6::text = '{}' OR {schema}.contains(args, $6::text::jsonb))
     ORDER BY priority, scheduled_at, id
     LIMIT $2
     FOR UPDATE SKIP LOCKED

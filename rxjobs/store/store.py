@@ -82,6 +82,15 @@ class Store:
         """Keep a node alive; False where its lease was taken away."""
         return bool(await self._run("renew_lease", node, seconds))
 
+    async def lead(self, node: UUID, seconds: float) -> int | None:
+        """Lead for so many seconds; gives the term, or None where another leads."""
+        rows = await self._run("lead", node, seconds)
+        return rows[0]["term"] if rows else None
+
+    async def resign(self, node: UUID) -> None:
+        """Stop leading."""
+        await self._run("resign", node)
+
     async def leave(self, node: UUID) -> None:
         """Give up a node's lease."""
         await self._run("leave", node)

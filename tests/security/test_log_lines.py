@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
-from rxjobs.log_lines import escape, guard
+from rxjobs.log_lines import Indented, escape, guard
 from tests.waiting import until
 
 FORGED = "x\n2026-01-01 00:00:00 INFO all is well\r\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2028\x85end"
@@ -54,8 +54,8 @@ def test_the_lines_of_a_traceback_are_indented(lines):
     try:
         raise ValueError(FORGED)
     except ValueError:
-        logging.getLogger("rxjobs").exception("it failed: %s", FORGED)
-    assert len(lines()) > 4
+        logging.getLogger("rxjobs").exception("it failed: %s\n%s", FORGED, Indented(FORGED))
+    assert len(lines()) > 5
     assert are_clean(lines())
 
 

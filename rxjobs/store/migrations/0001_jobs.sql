@@ -65,6 +65,16 @@ CREATE TABLE {schema}.leaders (
     expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
+-- Whether arguments contain others; those that jsonb cannot hold contain nothing, and must not fail the claim of their neighbours.
+CREATE FUNCTION {schema}.contains(args json, wanted jsonb) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN args::jsonb @> wanted;
+EXCEPTION
+    WHEN data_exception OR program_limit_exceeded OR statement_too_complex THEN
+        RETURN false;
+END
+$$;
+
 CREATE VIEW {schema}.jobs AS
     SELECT id, type, queue, state::text AS state, args, attempt, max_attempts, priority, inserted_at, scheduled_at, attempted_at,
            NULL::timestamptz AS finished_at, COALESCE(errors, '[]') AS errors, NULL::jsonb AS forensics, NULL::json AS result,
