@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from reactivex.disposable import CompositeDisposable
 from rxjobs.awaiting import LoopScheduler, spawn
 from rxjobs.events import EventStream, NodeJoined, NodeLeft, NodeLost
 from rxjobs.services.claims import lost_claims
+from rxjobs.services.lead import Leadership, lead
 from rxjobs.services.lease import Lease
 from rxjobs.services.observe import Watcher, observe
 from rxjobs.services.prune import prune
@@ -55,7 +57,7 @@ class Node:
         """Take up the lease, listen and serve until the stack is closed; the lease goes last, after the last ack."""
         how = self._settings
         await self._store.take_lease(self.id, how.node, os.getpid(), how.lease_seconds)
-        stack.push_async_callback(self._leave)
+        stack.push_async_callback(self._leave, held)
         lease = Lease(
             self._dsn, how.schema, self.id, how.node, seconds=how.lease_seconds, heartbeat=how.heartbeat_seconds,
             on_lost=lambda: scheduler.here(self._lost),
@@ -71,11 +73,13 @@ class Node:
 
     def _services(self, held: Callable[[], set[int]]) -> dict[str, Observable[Any]]:
         how, store, emit = self._settings, self._store, self._events.emit
+        leadership = Leadership(self.id, how.leader_seconds, emit)
         return {
-            "stage": stage(store, how.poll_seconds),
-            "rescue": rescue(store, self.id, every_seconds=how.rescue_seconds, lease_seconds=how.lease_seconds, emit=emit),
+            "lead": lead(store, leadership, how.leader_seconds),
+            "stage": stage(store, leadership, how.poll_seconds),
+            "rescue": rescue(store, leadership, every_seconds=how.rescue_seconds, lease_seconds=how.lease_seconds, emit=emit),
+            "prune": prune(store, leadership, how.keep),
             "lost claims": lost_claims(store, self.id, held, every_seconds=how.heartbeat_seconds),
-            "prune": prune(store, how.keep),
             "observe": observe(store, self._watcher),
         }
 
@@ -83,9 +87,15 @@ class Node:
         log.error("the lease of this node ran out, and its jobs may run elsewhere: how they end here changes nothing")
         self._events.emit(NodeLost(node=str(self.id)))
 
-    async def _leave(self) -> None:
+    async def _give_up(self, held: Callable[[], set[int]]) -> None:
+        # a claim whose answer nobody waited for any more began no attempt
+        await self._store.lost_claims(self.id, held(), datetime.now(UTC) + timedelta(days=1))
+        await self._store.resign(self.id)
+        await self._store.leave(self.id)
+
+    async def _leave(self, held: Callable[[], set[int]]) -> None:
         try:
-            await asyncio.wait_for(self._store.leave(self.id), LEAVE_SECONDS)
+            await asyncio.wait_for(self._give_up(held), LEAVE_SECONDS)
         except Exception as error:
             log.warning("the lease of this node could not be given up, and will run out: %s", error or type(error).__name__)
         self._events.emit(NodeLeft(node=str(self.id)))

@@ -130,7 +130,7 @@ def test_options_of_one_job_that_cannot_be_are_refused(app, options, message):
     "how", [{"fail_max": 0}, {"probes": 0}, {"reset_timeout": 0}, {"reset_timeout": -1}, {"reset_timeout": math.nan}], ids=str
 )
 def test_a_breaker_that_cannot_be_is_refused(how):
-    with pytest.raises(rj.InvalidOption, match="Breaker: (fail_max|probes|reset_timeout) is a"):
+    with pytest.raises(rj.InvalidOption, match=r"Breaker: (fail_max|probes|reset_timeout) is a"):
         rj.Breaker(**how)
 
 

@@ -25,10 +25,10 @@ Clock = Callable[[], float]
 class Leadership:
     """Whether this node leads, as far as it can know: until its time is over by its own monotonic clock."""
 
-    def __init__(self, seconds: float, emit: Emit, node: str, clock: Clock = time.monotonic) -> None:
+    def __init__(self, node: UUID, seconds: float, emit: Emit, clock: Clock = time.monotonic) -> None:
+        self.node = node
         self._seconds = seconds
         self._emit = emit
-        self._node = node
         self._clock = clock
         self._term: int | None = None
         self._until = 0.0
@@ -44,20 +44,20 @@ class Leadership:
         self._until = at + self._seconds * (1 - MARGIN) if term is not None else 0.0
         if term is not None and term != before:
             log.info("this node leads, in term %d", term)
-            self._emit(LeaderWon(node=self._node, term=term))
+            self._emit(LeaderWon(node=str(self.node), term=term))
         elif term is None and before is not None:
             log.warning("this node no longer leads")
-            self._emit(LeaderLost(node=self._node, term=before))
+            self._emit(LeaderLost(node=str(self.node), term=before))
 
 
-def lead(store: Store, node: UUID, leadership: Leadership, seconds: float, clock: Clock = time.monotonic) -> Observable[int | None]:
+def lead(store: Store, leadership: Leadership, seconds: float, clock: Clock = time.monotonic) -> Observable[int | None]:
     """The term in which this node leads, or None, asked again three times in the time that a leader has."""
 
-    async def once() -> int | None:
-        async def ask() -> tuple[int | None, float]:
-            at = clock()  # before the question, since the server counts from the moment that it answers
-            return await store.lead(node, seconds), at
+    async def ask() -> tuple[int | None, float]:
+        at = clock()  # before the question: the server counts from its answer
+        return await store.lead(leadership.node, seconds), at
 
+    async def once() -> int | None:
         leadership.asked(*await patiently("asking who leads", ask))
         return leadership.term
 

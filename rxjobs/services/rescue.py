@@ -9,6 +9,7 @@ from reactivex import Observable
 
 from rxjobs.awaiting import every
 from rxjobs.events import Emit, JobsRescued, NodeLost
+from rxjobs.services.lead import Leadership
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 
@@ -17,23 +18,31 @@ log = logging.getLogger("rxjobs.rescue")
 BATCH = 1000
 
 
-def rescue(store: Store, own: UUID, *, every_seconds: float, lease_seconds: float, emit: Emit) -> Observable[int]:
-    """How many jobs were rescued, again and again. A node is gone when its lease has run out, whatever the age of its jobs."""
+def rescue(store: Store, leadership: Leadership, *, every_seconds: float, lease_seconds: float, emit: Emit) -> Observable[int]:
+    """How many jobs the leader rescued, again and again. A node is gone when its lease has run out, whatever its jobs do."""
 
     async def once() -> int:
-        rescued = 0
-        for node, label in await patiently("looking for dead nodes", lambda: store.expired_nodes(lease_seconds)):
-            if node == own:  # others may; to take jobs from oneself would only double them
-                continue
-            emit(NodeLost(node=str(node)))
-            ids: set[int] = set()
-            while batch := await patiently("rescuing jobs", lambda node=node: store.rescue_jobs(node, BATCH)):  # type: ignore[misc]
-                ids |= batch
-            await patiently("removing a dead node", lambda node=node: store.bury(node))  # type: ignore[misc]
-            log.warning("node %s (%s) is gone, and %d jobs were taken from it", label or node, node, len(ids))
-            if ids:
-                emit(JobsRescued(node=str(node), ids=sorted(ids)))
-            rescued += len(ids)
-        return rescued
+        if leadership.term is None:
+            return 0
+        gone = await patiently("looking for dead nodes", lambda: store.expired_nodes(lease_seconds))
+        # others may take its jobs; to take them from oneself would only double them
+        return sum([await rescue_from(node, label) for node, label in gone if node != leadership.node])
+
+    async def rescue_from(node: UUID, label: str) -> int:
+        emit(NodeLost(node=str(node)))
+        ids: set[int] = set()
+        while batch := await take(node):
+            ids |= batch
+        await patiently("removing a dead node", lambda: store.bury(node))
+        log.warning("node %s (%s) is gone, and %d jobs were taken from it", label or node, node, len(ids))
+        if ids:
+            emit(JobsRescued(node=str(node), ids=sorted(ids)))
+        return len(ids)
+
+    async def take(node: UUID) -> set[int]:
+        term = leadership.term
+        if term is None:
+            return set()
+        return await patiently("rescuing jobs", lambda: store.rescue_jobs(node, BATCH, leadership.node, term))
 
     return every(lambda: every_seconds, once)

@@ -1,11 +1,12 @@
 -- Take up to $2 jobs from the dead node $1: available at once the first time, after the default backoff from then on, discarded
 -- where attempts are used up. The row names no node from then on, so that a late ack of the dead one is known for stale.
 -- $3 channel to notify, or NULL. Returns the ids: none of a node whose lease was renewed meanwhile, which waits for that to be known.
--- A node that jobs are taken from cannot renew any more, so that it learns of it.
+-- A node that jobs are taken from cannot renew any more, so that it learns of it. Only while node $4 leads in term $5.
 WITH dead AS (
     UPDATE {schema}.nodes
     SET expires_at = '-infinity'
     WHERE id = $1 AND expires_at < now()
+      AND EXISTS (SELECT FROM {schema}.leaders WHERE node = $4 AND term = $5 AND expires_at > now())
     RETURNING id
 ), lost AS MATERIALIZED (
     SELECT id, attempt >= max_attempts AS is_last, attempt,

@@ -1,9 +1,10 @@
--- Make up to $1 jobs available whose time has come, and wake their queues ($2 channel, or NULL).
+-- Make up to $1 jobs available whose time has come, and wake their queues ($2 channel, or NULL), while node $3 leads in term $4.
 -- Returns how many, and the seconds until the next is due (NULL when none waits).
 WITH due AS (
     SELECT id
     FROM {schema}.live_jobs
     WHERE state IN ('scheduled', 'retryable') AND scheduled_at <= now()
+      AND EXISTS (SELECT FROM {schema}.leaders WHERE node = $3 AND term = $4 AND expires_at > now())
     ORDER BY scheduled_at
     LIMIT $1
     FOR UPDATE SKIP LOCKED

@@ -69,9 +69,9 @@ class Store:
         """Which of these were written down already by this node."""
         return _ids(await self._run("find_acked", node, ids, attempts))
 
-    async def stage_jobs(self, limit: int) -> tuple[int, float | None]:
+    async def stage_jobs(self, limit: int, leader: UUID, term: int) -> tuple[int, float | None]:
         """Make jobs available whose time has come; gives how many, and the seconds until the next."""
-        (row,) = await self._run("stage_jobs", limit, self._notify)
+        (row,) = await self._run("stage_jobs", limit, self._notify, leader, term)
         return row["staged"], row["next"]
 
     async def take_lease(self, node: UUID, label: str, pid: int, seconds: float) -> None:
@@ -103,18 +103,18 @@ class Store:
         """Remove a dead node."""
         await self._run("bury", node)
 
-    async def rescue_jobs(self, node: UUID, limit: int) -> set[int]:
+    async def rescue_jobs(self, node: UUID, limit: int, leader: UUID, term: int) -> set[int]:
         """Take jobs from a dead node."""
-        return _ids(await self._run("rescue_jobs", node, limit, self._notify))
+        return _ids(await self._run("rescue_jobs", node, limit, self._notify, leader, term))
 
     async def lost_claims(self, node: UUID, held: Iterable[int], before: datetime | None) -> tuple[set[int], datetime]:
         """Give back what a node has claimed without knowing it; gives the ids, and PostgreSQL's time."""
         (row,) = await self._run("lost_claims", node, list(held), before, self._notify)
         return set(row["ids"]), row["now"]
 
-    async def prune_jobs(self, keep: float, limit: int) -> int:
+    async def prune_jobs(self, keep: float, limit: int, leader: UUID, term: int) -> int:
         """Delete finished jobs older than `keep` seconds; gives how many."""
-        (row,) = await self._run("prune_jobs", keep, limit)
+        (row,) = await self._run("prune_jobs", keep, limit, leader, term)
         count: int = row["count"]
         return count
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from rxjobs.awaiting import LoopScheduler
+from rxjobs.services.lead import Leadership
 from rxjobs.store.database import Database
 from rxjobs.store.store import Store
-from tests.store.ground import SCHEMA, migrated
+from tests.store.ground import SCHEMA, a_leader, migrated
 
 
 @pytest.fixture
@@ -30,3 +32,12 @@ async def store(connection, dsn):
 @pytest.fixture
 async def scheduler():
     return LoopScheduler(asyncio.get_running_loop())
+
+
+@pytest.fixture
+async def leadership(connection):
+    """That of a node that leads."""
+    node, term = await a_leader(connection)
+    leadership = Leadership(node, 600.0, lambda event: None)
+    leadership.asked(term, time.monotonic())
+    return leadership

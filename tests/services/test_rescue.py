@@ -1,6 +1,8 @@
 import asyncio
+import time
 
 from rxjobs.events import JobsRescued, NodeLost
+from rxjobs.services.lead import Leadership
 from rxjobs.services.rescue import rescue
 from tests.store.ground import a_claimed_row, a_node, states
 
@@ -8,7 +10,9 @@ from tests.store.ground import a_claimed_row, a_node, states
 async def rescued(store, own, scheduler, events, looks=2):
     """What the first looks of the service found."""
     found = asyncio.Queue()
-    watching = rescue(store, own, every_seconds=0.01, lease_seconds=0.0, emit=events.append).subscribe(
+    leadership = Leadership(own, 600.0, events.append)
+    leadership.asked(await store.lead(own, 600.0), time.monotonic())
+    watching = rescue(store, leadership, every_seconds=0.01, lease_seconds=0.0, emit=events.append).subscribe(
         found.put_nowait, scheduler=scheduler
     )
     try:
@@ -36,7 +40,7 @@ async def test_a_node_takes_nothing_from_itself(connection, store, scheduler):
     assert await states(connection, [its]) == ["executing"]
 
 
-async def test_many_rescuers_at_once_take_each_job_once(connection, store, scheduler):
+async def test_many_nodes_at_once_take_each_job_once_since_one_leads(connection, store, scheduler):
     dead = await a_node(connection, seconds=-1)
     ids = [await a_claimed_row(connection, dead) for _ in range(50)]
     owns = [await a_node(connection) for _ in range(4)]

@@ -7,7 +7,7 @@ import pytest
 
 from rxjobs.store.database import Database
 from rxjobs.store.store import Store
-from tests.store.ground import SCHEMA, a_node, a_shared_database, emptied
+from tests.store.ground import SCHEMA, a_leader, a_node, a_shared_database, emptied
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +39,9 @@ async def store(connection, database):
 async def node(connection):
     """A living node."""
     return await a_node(connection)
+
+
+@pytest.fixture
+async def leader(connection):
+    """A node that leads, and its term."""
+    return await a_leader(connection)

@@ -32,7 +32,7 @@ def a_shared_database(databases: Databases) -> Iterator[str]:
 async def emptied(dsn: str) -> str:
     """A shared database without any row."""
     connection = await asyncpg.connect(dsn)
-    await connection.execute("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes RESTART IDENTITY")
+    await connection.execute("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders RESTART IDENTITY")
     await connection.close()
     return dsn
 
@@ -81,3 +81,14 @@ async def states(connection: asyncpg.Connection[Any], ids: Iterable[int]) -> lis
     """The states of jobs, in the order of the ids."""
     found = dict(await connection.fetch("SELECT id, state FROM rxjobs.jobs WHERE id = ANY ($1::bigint[])", list(ids)))
     return [found.get(id_, "gone") for id_ in ids]
+
+
+async def a_leader(connection, node=None, term=1, seconds=600.0) -> tuple[UUID, int]:
+    """A node that leads, and its term."""
+    node = node or uuid4()
+    await connection.execute(
+        f"INSERT INTO {SCHEMA}.leaders VALUES ('maintenance', $1, $2, now() + $3::float8 * interval '1 second') "
+        "ON CONFLICT (role) DO UPDATE SET node = $1, term = $2, expires_at = excluded.expires_at",
+        node, term, seconds,
+    )  # fmt: skip
+    return node, term

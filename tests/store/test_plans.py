@@ -11,7 +11,7 @@ from rxjobs.job import Job
 from rxjobs.outcome import Complete, Discard, Finished, Retry, Snooze
 from rxjobs.store.encoding import NewRows, Written
 from rxjobs.store.statements import statement
-from tests.store.ground import a_node, emptied
+from tests.store.ground import a_leader, a_node, emptied
 
 READY, FINISHED, BATCH, RUNS = 60_000, 20_000, 500, 12
 
@@ -102,13 +102,13 @@ async def test_the_hot_statements_never_read_a_table_in_full(filled):
 
 async def test_staging_reads_nothing_but_what_waits(filled):
     await filled.execute("UPDATE rxjobs.live_jobs SET state = 'scheduled' WHERE id <= 100")
-    found, _ = await plan(filled, "stage_jobs", 50, None)
+    found, _ = await plan(filled, "stage_jobs", 50, None, *await a_leader(filled))
     assert not tables_read_in_full(found)
 
 
 async def test_pruning_finds_the_old_by_their_place_in_a_table_that_grows_at_its_end(filled):
     await filled.execute("VACUUM ANALYZE rxjobs.finished_jobs")  # autovacuum does so for every tenth of growth
-    found, _ = await plan(filled, "prune_jobs", 3600.0, 1000)
+    found, _ = await plan(filled, "prune_jobs", 3600.0, 1000, *await a_leader(filled))
     assert not tables_read_in_full(found)
 
 
