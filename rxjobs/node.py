@@ -73,9 +73,11 @@ class Node:
 
     def _services(self, held: Callable[[], set[int]]) -> dict[str, Observable[Any]]:
         how, store, emit = self._settings, self._store, self._events.emit
-        leadership = Leadership(self.id, how.leader_seconds, emit)
+        # whoever dies may have led: another must lead by the time that the lease is over
+        leading = min(how.leader_seconds, how.lease_seconds / 2)
+        leadership = Leadership(self.id, leading, emit)
         return {
-            "lead": lead(store, leadership, how.leader_seconds),
+            "lead": lead(store, leadership, leading),
             "stage": stage(store, leadership, how.poll_seconds),
             "rescue": rescue(store, leadership, every_seconds=how.rescue_seconds, lease_seconds=how.lease_seconds, emit=emit),
             "prune": prune(store, leadership, how.keep),

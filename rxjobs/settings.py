@@ -30,6 +30,7 @@ class Settings:
     rescue_seconds: float = 5.0
     """How often dead nodes are looked for."""
     leader_seconds: float = 15.0
+    """How long a leader that fell silent is waited for; at most half a lease."""
     poll_seconds: float = 1.0
     """How long a lost wake-up can cost."""
     shutdown_grace: float = 25.0
