@@ -48,7 +48,7 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_number("Breaker", "fail_max", self.fail_max, 1, 10**9)
         check_number("Breaker", "probes", self.probes, 1, 10**6)
-        check_number("Breaker", "reset_timeout", self.reset_timeout, 0.001, 10**9)
+        check_number("Breaker", "reset_timeout", self.reset_timeout, 0.001, 10**9, int | float)
 
 
 DEFAULT_BREAKER = Breaker()
