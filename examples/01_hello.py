@@ -1,6 +1,6 @@
 """Declare a job, enqueue it, run it.
 
-    python examples/01_hello.py
+python examples/01_hello.py
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A pipeline of stages: filter, enrich, buffer, and one call for many jobs.
 
-    python examples/02_pipeline.py
+python examples/02_pipeline.py
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Enqueue in your own transaction: the job exists if, and only if, what it is about does.
 
-    python examples/03_transaction.py
+python examples/03_transaction.py
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Run jobs inside a web application, in its own event loop.
 
-    uvicorn --app-dir examples 04_embedded_in_fastapi:web        (or, for a look: python examples/04_embedded_in_fastapi.py)
+uvicorn --app-dir examples 04_embedded_in_fastapi:web        (or, for a look: python examples/04_embedded_in_fastapi.py)
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Any Observable of events becomes jobs: here the readings of a thermometer, of which the hot ones raise an alarm.
 
-    python examples/05_events_to_jobs.py
+python examples/05_events_to_jobs.py
 """
 
 import asyncio

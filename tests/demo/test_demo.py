@@ -25,9 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.servers import find_free_port, folder_for_a_server
 
 COMMAND = [sys.executable, "-m", "rxjobs", "demo"]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("RXJOBS_", "OTEL_"))} | {
-    "PYTHONUTF8": "1"
-}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("RXJOBS_", "OTEL_"))} | {"PYTHONUTF8": "1"}
 
 
 class Started:
