@@ -15,11 +15,11 @@ LIMIT = 64 * 1024
 
 
 class Lines(logging.Formatter):
-    """A record as a line for people; a traceback's lines follow it, indented."""
+    """A record as a line for people; the lines of a traceback follow it, indented, and nothing else breaks a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         head = f"{_at(record)} {record.levelname:<8} [{record.process}] {record.name}: {record.getMessage()}"
-        return "\n    ".join(map(escape, [*head.split("\n"), *_traceback(self, record).splitlines()]))
+        return "\n    ".join(map(escape, [*head.split("\n    "), *_traceback(self, record).splitlines()]))
 
 
 class Objects(logging.Formatter):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -112,6 +113,8 @@ class Commands:
                 stdout=subprocess.PIPE,
                 stderr=err,
                 text=True,
+                # a shell that runs the tests in the background has them ignore Ctrl-C, which a program of theirs inherits
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self._started.append(process)
         return process

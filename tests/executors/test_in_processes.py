@@ -16,8 +16,14 @@ from rxjobs.testing.conformance_executor import call_of, caught, until
 from tests.executors import jobs
 
 
+@pytest.fixture(autouse=True)
+def others(monkeypatch):
+    """The children of this process that were there before: other tests keep some for the session."""
+    monkeypatch.setitem(globals(), "OTHERS", {process.pid for process in psutil.Process().children()})
+
+
 @pytest.fixture
-async def executor():
+async def executor(others):
     executor = in_processes(2)
     yield executor
     await executor.close()
@@ -26,11 +32,14 @@ async def executor():
 
 def children() -> list[psutil.Process]:
     """What this process has started and not waited for."""
-    return [process for process in psutil.Process().children() if not is_tracker(process)]
+    return [process for process in psutil.Process().children() if process.pid not in OTHERS and not is_tracker(process)]
 
 
 def is_tracker(process: psutil.Process) -> bool:
     return process.status() != psutil.STATUS_ZOMBIE and any("resource_tracker" in part for part in process.cmdline())
+
+
+OTHERS: set[int] = set()
 
 
 def is_gone(pid: int) -> bool:
