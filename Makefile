@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test chaos check bench format clean
 
 # the newest that has venv; a pyenv shim may exist and not run, so each is tried
 PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -19,6 +19,11 @@ demo: $(READY) ## run the main job on an embedded PostgreSQL
 
 test: $(READY) ## run the whole suite; RXJOBS_TEST_DSN chooses another PostgreSQL
 	$(BIN)/python -m pytest
+
+MINUTES ?= 30
+
+chaos: $(READY) ## break everything at random, MINUTES=30 of it; SEED=… does the same faults again
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 check: $(READY) ## lint, formatting, types, layers
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ParamSpec, TypeVar, overload
@@ -18,7 +19,7 @@ from rxjobs.backoff import Backoff
 from rxjobs.call import Executor
 from rxjobs.client import Client
 from rxjobs.codec import Codec, PlainCodec
-from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, Enqueued, NewJob, Options
+from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, Enqueued, NewJob, Options, options_of
 from rxjobs.errors import DuplicateJobType, InvalidOption, NotOpen, UnknownJobType, UnknownQueue
 from rxjobs.events import Emit, EventStream
 from rxjobs.executors.in_threads import in_threads
@@ -43,6 +44,8 @@ from rxjobs.store.store import Store
 from rxjobs.telemetry.metrics import Metrics
 from rxjobs.telemetry.providers import Telemetry
 from rxjobs.telemetry.tracing import Tracing
+
+log = logging.getLogger("rxjobs")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,12 +80,14 @@ class App:
         self._loop_executor: Executor = on_loop()
         self._thread_executor: Executor = in_threads(THREADS)
         self._pipelines: list[Pipeline] = []
+        self._queues_taken: set[str] = set()
         self._dsn: str | None = None
         self._store: Store | None = None
         self._client: Client | None = None
         self._opened_in: asyncio.AbstractEventLoop | None = None
         self._openings = 0
         self._is_running = False
+        self._running: Running | None = None
         self._opening: asyncio.Task[None] | None = None
         self._stack = AsyncExitStack()
 
@@ -117,7 +122,7 @@ class App:
         def declare(function: Callable[..., Any]) -> Definition[..., Any]:
             if not callable(function):
                 raise InvalidOption(f"@app.job declares a function, not {function!r}; its options are given by name")
-            return self._declare(function, _options(function, **options))
+            return self._declare(function, options_of(function, **options))
 
         return declare(*functions) if functions else declare
 
@@ -130,6 +135,7 @@ class App:
         where: Mapping[str, Any] | None = None,
     ) -> Observable[Job]:
         """The jobs of a queue as an Observable: `rj.pull(rj.PostgresSource(...))`."""
+        self._queues_taken.add(queue)
         return pull(PostgresSource(self, queue, where), max_demand=max_demand, min_demand=min_demand)
 
     def pipeline(self, stream: Observable[Any], name: str | None = None) -> Observable[Any]:
@@ -214,13 +220,21 @@ class App:
         """Run these pipelines, or those declared, or one for each queue of the job types, until SIGTERM, SIGINT or their end.
 
         A signal drains: fetching stops, jobs in flight get `shutdown_grace` seconds, the rest are released. A second one exits
-        at once. Exits with code 1 when a pipeline broke too often.
+        at once. Exits with code 1 when a pipeline broke too often, and with 75, for a fresh start, when too many jobs do not stop
+        that were to.
+
+        A job whose code does not stop, such as a plain function in a thread, is not released, since it still runs: the process
+        ends at once when all else is done, without coming back from here, and the lease that runs out then frees the job.
         """
         serve(lambda: self.running(*pipelines))
 
     @asynccontextmanager
     async def running(self, *pipelines: Observable[Any] | Pipeline) -> AsyncIterator[Running]:
-        """Run pipelines beside what the body does, in the loop it does it in; drained on leaving. Installs no signal handlers."""
+        """Run pipelines beside what the body does, in the loop it does it in; drained on leaving. Installs no signal handlers.
+
+        A job whose code does not stop in time, such as a plain function in a thread, is not released. It runs on, but its outcome
+        is not written down any more: its lease runs out, and then others may take it, though it may still run here.
+        """
         chosen = self._choose(pipelines)
         if self._is_running:
             raise NotOpen("this app runs already: give all its pipelines to one app.running(...), or make a second App")
@@ -234,6 +248,7 @@ class App:
                     await running.stop(self.settings.shutdown_grace)
         finally:
             self._is_running = False
+            self._running = None
             self.id = uuid4()  # a node's identity is new at every start: what this one has claimed is not the next one's
 
     def default_pipelines(self, concurrency: Mapping[str, int] | None = None) -> list[Pipeline]:
@@ -272,7 +287,9 @@ class App:
         return self.events.emit
 
     def startable(self, names: Iterable[str]) -> list[str]:
-        """Those job types that are known here and whose breaker is not open."""
+        """Those job types that are known here and whose breaker is not open; none while this node has no lease."""
+        if self._running is not None and self._running.is_cut_off:
+            return []
         return self._circuits.startable(name for name in names if name in self.definitions)
 
     def breakers(self) -> dict[str, str]:
@@ -297,10 +314,17 @@ class App:
 
     def _choose(self, pipelines: Sequence[Observable[Any] | Pipeline]) -> list[Pipeline]:
         chosen = [_pipeline(stream, f"pipeline-{place}") for place, stream in enumerate(pipelines, 1)]
+        if not chosen and self._pipelines:
+            self._warn_of_queues_that_wait()
         chosen = chosen or self._pipelines or self.default_pipelines()
         if not chosen:
             raise InvalidOption("there is nothing to run: this app has no job type and no pipeline; declare one with @app.job")
         return chosen
+
+    def _warn_of_queues_that_wait(self) -> None:
+        waiting = {definition.how.queue for definition in self.definitions.values()} - self._queues_taken
+        if waiting:
+            log.warning("no declared pipeline takes jobs from %s: they wait until some process does", ", ".join(sorted(waiting)))
 
     async def _open(self) -> None:
         stack = self._stack
@@ -332,34 +356,20 @@ class App:
 
     async def _start(self, pipelines: Sequence[Pipeline], stack: AsyncExitStack) -> Running:
         how, scheduler = self.settings, LoopScheduler(asyncio.get_running_loop())
-        running = Running(pipelines, scheduler, self.events, max_restarts=how.max_restarts, restart_window=how.restart_window)
+        running = Running(
+            pipelines, scheduler, self.events,
+            max_restarts=how.max_restarts, restart_window=how.restart_window, executors=self._executors,
+        )  # fmt: skip
         node = Node(self.id, how, self.dsn, self.store, self.events, self._metrics)
-        await node.join(stack, scheduler, self.woken.on_next, lambda: running.held_ids)
-        stack.push_async_callback(self._close_executors, running)
+        await node.join(stack, scheduler, self.woken.on_next, running)
+        self._running = running
+        stack.push_async_callback(running.close_executors)
         running.start()
         return running
 
-    async def _close_executors(self, running: Running) -> None:
-        await running.close_executors()
-        for executor in {definition.how.executor for definition in self.definitions.values()} | {self._thread_executor}:
-            if executor is not None:
-                await executor.close()
-
-
-def _options(function: Callable[..., Any], name: str | None = None, **options: Any) -> Options:
-    unknown = options.keys() - {*Options.__struct_fields__}
-    if unknown:
-        raise InvalidOption(f"@app.job takes no {', '.join(sorted(unknown))}; it takes {', '.join(Options.__struct_fields__)}")
-    options["tags"] = tuple(options.get("tags") or ())
-    options["meta"] = dict(options.get("meta") or {})
-    return Options(name=_own_name(function) if name is None else name, **options)
-
-
-def _own_name(function: Callable[..., Any]) -> str:
-    qualname: str | None = getattr(function, "__qualname__", None)
-    if qualname is None:
-        raise InvalidOption(f"{function!r:.100} has no name of its own; give the job type one: app.job(name='…')(function)")
-    return f"{function.__module__}.{qualname}".replace(".<locals>", "")
+    def _executors(self) -> set[Executor]:
+        named = {definition.how.executor for definition in self.definitions.values()}
+        return {self._thread_executor, *(executor for executor in named if executor is not None)}
 
 
 def _checked_codec(codec: Any) -> Codec:

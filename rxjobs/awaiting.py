@@ -7,9 +7,7 @@ Operators, sources and services are written against Observables and hand their c
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -22,6 +20,7 @@ from reactivex.disposable import CompositeDisposable, Disposable
 from reactivex.scheduler.eventloop import AsyncIOScheduler, AsyncIOThreadSafeScheduler
 
 from rxjobs.errors import NotOpen
+from rxjobs.stopping import STOP, is_wish_to_stop, keep, leave_behind, spawn
 
 log = logging.getLogger("rxjobs")
 
@@ -36,7 +35,8 @@ class LoopScheduler(AsyncIOThreadSafeScheduler):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.loop = loop
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
+        """The thread that the loop runs in."""
         self._began = datetime.now(UTC) - timedelta(seconds=loop.time())
         self._context = copy_context()
 
@@ -53,7 +53,7 @@ class LoopScheduler(AsyncIOThreadSafeScheduler):
     @property
     def is_here(self) -> bool:
         """Whether the caller is on the loop's own thread."""
-        return threading.get_ident() == self._thread
+        return threading.get_ident() == self.thread
 
     def here(self, action: Callable[[], object]) -> None:
         """Do something on the loop: now when the caller is there, else as soon as the loop gets to it."""
@@ -76,7 +76,9 @@ class LoopScheduler(AsyncIOThreadSafeScheduler):
     ) -> asyncio.Task[None]:
         """Run a coroutine here, and hand on its result or what it raised. Cancelled, it hands on nothing."""
         # never eager: what follows a result may start the next, and a source that need not wait would recurse without end
-        return keep(self.loop.create_task(_hand_on(work, then, failed), context=self.context))
+        task = self.loop.create_task(_hand_on(work, then, failed), context=self.context)
+        task.add_done_callback(lambda _: work.close())  # cancelled before it began, it would never have been awaited
+        return keep(task)
 
 
 def scheduler_here(scheduler: abc.SchedulerBase | None = None) -> LoopScheduler:
@@ -94,29 +96,6 @@ def scheduler_here(scheduler: abc.SchedulerBase | None = None) -> LoopScheduler:
                     "a pipeline was subscribed outside of an event loop; run it with app.run(pipeline), or subscribe inside "
                     "a coroutine"
                 ) from None
-
-
-if sys.version_info >= (3, 12):
-
-    def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
-        """Start a task at once: one that never waits is done before this returns."""
-        task = asyncio.Task(work, loop=loop, context=context, eager_start=True)
-        return task if task.done() else keep(task)
-else:
-
-    def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
-        """Start a task."""
-        return keep(loop.create_task(work, context=context))
-
-
-def keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
-    """Hold a task until it is done: asyncio itself holds tasks weakly."""
-    _alive.add(task)
-    task.add_done_callback(_alive.discard)
-    return task
-
-
-_alive: set[asyncio.Task[Any]] = set()
 
 
 class Awaited(Generic[A, B]):
@@ -140,7 +119,8 @@ class Awaited(Generic[A, B]):
         self._scheduler = scheduler
         self._leftover = leftover
         self._waiting: deque[A] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], A] = {}
+        self._told: set[asyncio.Task[None]] = set()
         self._running = 0
         self._is_starting = False
         self._ended = False
@@ -163,18 +143,43 @@ class Awaited(Generic[A, B]):
     def detach(self, *, cancel: bool) -> None:
         """Emit nothing from now on; with `cancel`, also stop what is running."""
         self._detached = True
-        while self._waiting:
-            self._leftover(self._waiting.popleft())
+        self._let_go_of_waiting(lambda _: True)
         if cancel:
-            for task in tuple(self._tasks):
-                task.cancel()
+            self.stop()
+
+    def stop(self, which: Callable[[A], bool] = lambda _: True) -> None:
+        """Ask what runs for such items to stop, once, and let go of those that wait."""
+        self._let_go_of_waiting(which)
+        for task, item in tuple(self._tasks.items()):
+            if task not in self._told and which(item):
+                self._told.add(task)
+                task.add_done_callback(self._told.discard)
+                task.cancel(STOP)
+
+    @property
+    def running(self) -> list[A]:
+        """The items whose coroutines have not ended."""
+        return list(self._tasks.values())
+
+    def leave_behind(self) -> None:
+        """Wait no longer for what runs."""
+        for task in self._tasks:
+            leave_behind(task)
+
+    def _let_go_of_waiting(self, which: Callable[[A], bool]) -> None:
+        for _ in range(len(self._waiting)):
+            item = self._waiting.popleft()
+            if which(item):
+                self._leftover(item)
+            else:
+                self._waiting.append(item)
 
     def _start(self, item: A) -> None:
         self._running += 1
         task = spawn(self._scheduler.loop, self._run(item), self._scheduler.context)
         if not task.done():
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = item
+            task.add_done_callback(self._tasks.pop)
 
     async def _run(self, item: A) -> None:
         try:
@@ -267,25 +272,6 @@ def conflate_map(work: Callable[[list[A]], Coroutine[Any, Any, list[B]]]) -> Cal
     return operator
 
 
-def called(function: Callable[[A], Any], seconds: float | None) -> Callable[[A], Coroutine[Any, Any, Any]]:
-    """A user's function as a coroutine function: a plain one runs in a thread. Raises TimeoutError after so many seconds."""
-    is_coroutine = inspect.iscoroutinefunction(function)
-
-    async def call(argument: A) -> Any:
-        async with asyncio.timeout(seconds):
-            result = await (function(argument) if is_coroutine else asyncio.to_thread(_call, function, argument))
-            # a plain function may have called a coroutine function
-            return await result if inspect.isawaitable(result) else result
-
-    return call
-
-
-def is_wish_to_stop(error: BaseException) -> bool:
-    """Whether somebody asked the running task to stop; else a CancelledError is what its code raised by itself."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
 def every(seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, T]]) -> Observable[T]:
     """What a coroutine returns, over and over: it is run at once, and again so many seconds after it has ended."""
 
@@ -326,14 +312,6 @@ async def _hand_on(
     else:
         if then is not None:
             _tell(then, result)
-
-
-def _call(function: Callable[[A], Any], argument: A) -> Any:
-    try:
-        return function(argument)
-    except (StopIteration, GeneratorExit) as error:
-        # neither can be thrown into a coroutine: the one who waits would wait for ever, or be closed
-        raise RuntimeError(f"the function raised {type(error).__name__}") from error
 
 
 def _tell(then: Callable[[T], object], result: T) -> None:

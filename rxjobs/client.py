@@ -8,11 +8,11 @@ from typing import Any
 
 import asyncpg
 
-from rxjobs.awaiting import spawn
 from rxjobs.definition import Enqueued, NewJob
 from rxjobs.errors import InvalidOption
 from rxjobs.events import EventStream, JobsEnqueued
 from rxjobs.failure import qualified_name
+from rxjobs.stopping import spawn
 from rxjobs.store.encoding import to_json
 from rxjobs.store.store import Store
 

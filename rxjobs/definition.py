@@ -120,6 +120,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         check_meta(self.name, self.meta)
 
 
+def options_of(function: Callable[..., Any], name: str | None = None, **options: Any) -> Options:
+    """The options of a job type, as `@app.job` takes them; raises InvalidOption."""
+    unknown = options.keys() - {*Options.__struct_fields__}
+    if unknown:
+        raise InvalidOption(f"@app.job takes no {', '.join(sorted(unknown))}; it takes {', '.join(Options.__struct_fields__)}")
+    options["tags"] = tuple(options.get("tags") or ())
+    options["meta"] = dict(options.get("meta") or {})
+    return Options(name=_own_name(function) if name is None else name, **options)
+
+
+def _own_name(function: Callable[..., Any]) -> str:
+    qualname: str | None = getattr(function, "__qualname__", None)
+    if qualname is None:
+        raise InvalidOption(f"{function!r:.100} has no name of its own; give the job type one: app.job(name='…')(function)")
+    return f"{function.__module__}.{qualname}".replace(".<locals>", "")
+
+
 class Definition(Generic[P, R]):
     """A job type. Calling it just runs the function; `new` makes a job of it, `enqueue` inserts one."""
 
@@ -230,7 +247,7 @@ def check_instant(owner: str, instant: Any) -> None:
         raise InvalidOption(f"{owner}: scheduled_at takes a datetime, not {instant!r:.100}")
     if instant.tzinfo is None:
         raise InvalidOption(f"{owner}: scheduled_at needs a time zone, {instant!r} has none; add tzinfo=UTC")
-    if instant - datetime.now(UTC) > LONGEST_DELAY:
+    if abs(instant - datetime.now(UTC)) > LONGEST_DELAY:
         raise InvalidOption(f"{owner}: scheduled_at is at most ten years away, not {instant}")
 
 

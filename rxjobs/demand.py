@@ -71,16 +71,22 @@ class Demand:
 class Hold:
     """The place of one job in its pipeline's demand. To let go of the last copy of an unsettled job gives it back."""
 
-    __slots__ = ("cancelled", "deadline", "fetched", "job", "ledger", "outcome", "settled")
+    __slots__ = ("cancelled", "deadline", "era", "fetched", "job", "ledger", "outcome", "settled")
 
-    def __init__(self, job: Job, ledger: Ledger, fetched: int) -> None:
+    def __init__(self, job: Job, ledger: Ledger, fetched: int, era: int) -> None:
         self.job = job
         self.ledger = ledger
         self.fetched = fetched
+        self.era = era
         self.settled = False
         self.outcome: Outcome | None = None
         self.cancelled = False
         self.deadline: datetime | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its node was cut off since it was asked for: others may have it, and it is not to be begun."""
+        return self.era != self.ledger.era and self.job.node is not None
 
     def __del__(self) -> None:
         if not self.settled:
@@ -101,10 +107,16 @@ class Ledger:
         self.emit = emit
         # counted: a job that was released may be fetched again before its release is known to be written
         self._held: Counter[int] = Counter()
-        self._pulls: tuple[Callable[[], object], ...] = ()
+        self._pulls: tuple[Callable[[bool], object], ...] = ()
         self._gathered: list[tuple[Finished, Acked | None]] = []
         self._writing = False
         self._failures = 0
+        self.era = 0
+        """How often its node was cut off."""
+        self.fetched_at = now()
+        """When a job was fetched last, by this process's own clock, ns."""
+        self._asked_in = 0
+        self._is_closed = False
 
     @property
     def is_fetching(self) -> bool:
@@ -122,6 +134,7 @@ class Ledger:
             self._fetching = None
             failed(error)
 
+        self._asked_in = self.era
         self._fetching = self._scheduler.start(self._ask(n), answered, refused)
 
     def give_up_fetch(self) -> None:
@@ -144,7 +157,8 @@ class Ledger:
         """Take a place for a fetched job; the job that is returned carries it."""
         self.demand.held += 1
         self._held[job.id] += 1
-        return msgspec.structs.replace(job, hold=Hold(job, self, fetched))
+        self.fetched_at = fetched
+        return msgspec.structs.replace(job, hold=Hold(job, self, fetched, self._asked_in))
 
     def settle(self, finished: Finished, then: Acked | None = None) -> None:
         """Write an outcome down; `then` is told once it is. Must be called on the loop."""
@@ -165,6 +179,14 @@ class Ledger:
         except RuntimeError:
             log.debug("job %s was dropped while its event loop closed; its lease will free it", job.id)
 
+    def cut_off(self) -> None:
+        """Take what was asked for so far for lost."""
+        self.era += 1
+
+    def close(self) -> None:
+        """Write nothing down any more: whatever ends from now on, ends too late."""
+        self._is_closed = True
+
     @property
     def held_ids(self) -> set[int]:
         """The ids of the jobs that are fetched and not yet acked."""
@@ -175,19 +197,32 @@ class Ledger:
         """Whether nothing is held, and nothing is about to be."""
         return self.demand.held == 0 and not self.is_fetching
 
-    def join(self, on_room: Callable[[], object]) -> abc.DisposableBase:
-        """Have a pull that is subscribed told when there may be room. While there is none, what is let go was not dropped."""
+    def join(self, on_room: Callable[[bool], object]) -> abc.DisposableBase:
+        """Have a pull that is subscribed told when there may be room, and whether to ask whatever it was told before.
+
+        While there is none, what is let go was not dropped.
+        """
         self._pulls = (*self._pulls, on_room)
         return Disposable(lambda: self._leave(on_room))
 
-    def tell_room(self) -> None:
-        """Have the pulls that are subscribed now ask again, if they want to."""
+    def tell_room(self, *, must_ask: bool = False) -> None:
+        """Have the pulls that are subscribed now ask again, if they want to, or must."""
         pulls = self._pulls
         self._pulls = (*pulls[1:], *pulls[:1])  # each is the first to ask in its turn
         for on_room in pulls:
-            on_room()
+            on_room(must_ask)
 
-    def _leave(self, on_room: Callable[[], object]) -> None:
+    @property
+    def is_pulled(self) -> bool:
+        """Whether a pull is subscribed."""
+        return bool(self._pulls)
+
+    def ask_anew(self) -> None:
+        """Wait no longer for an answer, and ask whatever the last one was."""
+        self._cancel_fetch()
+        self.tell_room(must_ask=True)
+
+    def _leave(self, on_room: Callable[[bool], object]) -> None:
         self._pulls = tuple(one for one in self._pulls if one != on_room)
 
     def _settle_dropped(self, job: Job, outcome: Outcome | None) -> None:
@@ -210,11 +245,17 @@ class Ledger:
         self._gather(Finished(job, Release(DROPPED_DELAY, reason)))
 
     def _gather(self, finished: Finished, then: Acked | None = None) -> None:
+        if self._is_closed:
+            job, outcome = finished.job, type(finished.outcome).__name__
+            log.warning("job %s (%s) ended after its app: its outcome %s is not written down", job.id, job.type, outcome)
+            return
         self._gathered.append((finished, then))
         if not self._writing:
             self._write()
 
     def _write(self) -> None:
+        if self._is_closed:
+            return
         self._writing = True
         batch, self._gathered = self._gathered, []
         self._scheduler.start(self._settle(batch), lambda _: self._written(batch), lambda error: self._not_written(batch, error))

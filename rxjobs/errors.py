@@ -59,6 +59,10 @@ class PipelineBroken(RxJobsError, RuntimeError):
     """A pipeline broke more often than its supervisor allows."""
 
 
+class WornOut(RxJobsError, RuntimeError):
+    """Too much code of jobs runs on that was cancelled and does not stop: only a new process gets rid of it."""
+
+
 class ChildDied(RxJobsError):
     """The process that ran a job ended before it answered."""
 

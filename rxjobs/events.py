@@ -151,6 +151,14 @@ class NodeLost(Event, frozen=True, kw_only=True):
     node: str
 
 
+class NodeCutOff(Event, frozen=True, kw_only=True):
+    """This node could not renew its lease, and gave up the jobs that it held."""
+
+    name = "node.cut_off"
+    node: str
+    ids: list[int]
+
+
 class LeaderWon(Event, frozen=True, kw_only=True):
     """This node leads from now on, in that term."""
 
@@ -165,6 +173,37 @@ class LeaderLost(Event, frozen=True, kw_only=True):
     name = "leader.lose"
     node: str
     term: int
+
+
+class DatabasePinned(Event, frozen=True, kw_only=True):
+    """For `age` seconds somebody has kept vacuum from removing dead rows, and still does; `holder` says who, for people to read."""
+
+    name = "database.pinned"
+    holder: str
+    age: float
+
+
+class DatabaseFreed(Event, frozen=True, kw_only=True):
+    """The holder no longer does."""
+
+    name = "database.freed"
+    holder: str
+
+
+class QueueStalled(Event, frozen=True, kw_only=True):
+    """Jobs of a queue were ready, this node had room for them, and for so many seconds it fetched none."""
+
+    name = "queue.stalled"
+    queue: str
+    seconds: float
+
+
+class LoopBlocked(Event, frozen=True, kw_only=True):
+    """The event loop of this process did not run for so many seconds; `job` is the id of the job that held it up, where known."""
+
+    name = "loop.blocked"
+    seconds: float
+    job: int | None
 
 
 class PipelineEvent(Event, frozen=True, kw_only=True):

@@ -16,16 +16,21 @@ from reactivex import Observable, abc
 from reactivex import operators as ops
 from reactivex.disposable import CompositeDisposable
 
-from rxjobs.awaiting import LoopScheduler, spawn
-from rxjobs.events import EventStream, NodeJoined, NodeLeft, NodeLost
+from rxjobs.awaiting import LoopScheduler
+from rxjobs.events import EventStream, NodeCutOff, NodeJoined, NodeLeft, NodeLost
+from rxjobs.runner import Running
 from rxjobs.services.claims import lost_claims
+from rxjobs.services.horizon import horizon
 from rxjobs.services.lead import Leadership, lead
 from rxjobs.services.lease import Lease
 from rxjobs.services.observe import Watcher, observe
+from rxjobs.services.progress import progress, quiet_seconds
 from rxjobs.services.prune import prune
 from rxjobs.services.rescue import rescue
 from rxjobs.services.stage import stage
+from rxjobs.services.watch import LoopWatch
 from rxjobs.settings import Settings
+from rxjobs.stopping import spawn
 from rxjobs.store.database import Database
 from rxjobs.store.listener import Listener
 from rxjobs.store.store import Store
@@ -52,26 +57,35 @@ class Node:
         stack: AsyncExitStack,
         scheduler: LoopScheduler,
         heard: Callable[[str | None], object],
-        held: Callable[[], set[int]],
+        running: Running,
     ) -> None:
         """Take up the lease, listen and serve until the stack is closed; the lease goes last, after the last ack."""
+
+        def held() -> set[int]:
+            return running.held_ids
+
         how = self._settings
-        await self._store.take_lease(self.id, how.node, os.getpid(), how.lease_seconds)
-        stack.push_async_callback(self._leave, held)
         lease = Lease(
             self._dsn, how.schema, self.id, how.node, seconds=how.lease_seconds, heartbeat=how.heartbeat_seconds,
+            on_cut_off=lambda: scheduler.here(lambda: self._cut_off(running)),
             on_lost=lambda: scheduler.here(self._lost),
+            on_restored=lambda: scheduler.here(lambda: self._restored(running, heard)),
         )  # fmt: skip
+        await self._store.take_lease(self.id, how.node, os.getpid(), how.lease_seconds)
+        stack.push_async_callback(self._leave, held)
         lease.start()
         stack.push_async_callback(asyncio.to_thread, lease.stop)
+        watch = LoopWatch(scheduler, self._events.emit)
+        watch.start()
+        stack.push_async_callback(asyncio.to_thread, watch.stop)
         self._events.emit(NodeJoined(node=str(self.id)))
         if how.notify:
             listening = spawn(scheduler.loop, Listener(Database(self._dsn), self._store.channel, heard).listen())
             stack.push_async_callback(_cancel, listening)
-        services = CompositeDisposable(*(_supervise(*service, scheduler) for service in self._services(held).items()))
+        services = CompositeDisposable(*(_supervise(*service, scheduler) for service in self._services(running, held).items()))
         stack.callback(services.dispose)
 
-    def _services(self, held: Callable[[], set[int]]) -> dict[str, Observable[Any]]:
+    def _services(self, running: Running, held: Callable[[], set[int]]) -> dict[str, Observable[Any]]:
         how, store, emit = self._settings, self._store, self._events.emit
         # whoever dies may have led: another must lead by the time that the lease is over
         leading = min(how.leader_seconds, how.lease_seconds / 2)
@@ -81,9 +95,21 @@ class Node:
             "stage": stage(store, leadership, how.poll_seconds),
             "rescue": rescue(store, leadership, every_seconds=how.rescue_seconds, lease_seconds=how.lease_seconds, emit=emit),
             "prune": prune(store, leadership, how.keep),
+            "horizon": horizon(store, leadership, emit=emit),
             "lost claims": lost_claims(store, self.id, held, every_seconds=how.heartbeat_seconds),
+            "progress": progress(lambda: running.ledgers, quiet=quiet_seconds(how.poll_seconds), emit=emit),
             "observe": observe(store, self._watcher),
         }
+
+    def _cut_off(self, running: Running) -> None:
+        log.error("this node could not renew its lease, and gives its jobs up before others may take them")
+        self._events.emit(NodeCutOff(node=str(self.id), ids=sorted(running.held_ids)))
+        running.cut_off()
+
+    def _restored(self, running: Running, heard: Callable[[str | None], object]) -> None:
+        log.warning("this node has a lease again")
+        running.restore()
+        heard(None)
 
     def _lost(self) -> None:
         log.error("the lease of this node ran out, and its jobs may run elsewhere: how they end here changes nothing")

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from rxjobs.awaiting import is_wish_to_stop
 from rxjobs.call import Call, Executor
 from rxjobs.decide import raised, returned
 from rxjobs.demand import ended, now
@@ -16,6 +15,7 @@ from rxjobs.events import Emit, EventStream, JobDiscarded, JobFailed, JobStarted
 from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
 from rxjobs.job import Job, running_job
 from rxjobs.outcome import Discard, Finished, Outcome, Release, Retry
+from rxjobs.stopping import is_wish_to_stop
 
 Next = Callable[[Job], Awaitable[Outcome]]
 Middleware = Callable[[Job, Next], Awaitable[Outcome]]

@@ -7,7 +7,8 @@ import gc
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from reactivex import Observable
@@ -15,8 +16,9 @@ from reactivex.disposable import SerialDisposable, SingleAssignmentDisposable
 from reactivex.observer import Observer
 
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.demand import DROPPED_DELAY, settle
-from rxjobs.errors import PipelineBroken
+from rxjobs.call import Executor
+from rxjobs.demand import DROPPED_DELAY, Ledger, settle
+from rxjobs.errors import PipelineBroken, WornOut
 from rxjobs.events import EventStream, PipelineRestarted, PipelineStarted, PipelineStopped
 from rxjobs.failure import describe
 from rxjobs.job import Job
@@ -24,6 +26,7 @@ from rxjobs.log_lines import Indented
 from rxjobs.operators.stage import on_the_loop
 from rxjobs.outcome import Finished, Release
 from rxjobs.scope import Scope, within
+from rxjobs.stopping import PATIENCE, left_behind
 
 log = logging.getLogger("rxjobs.runner")
 
@@ -31,6 +34,10 @@ FIRST_RESTART, LONGEST_RESTART = 0.5, 30.0
 LAST_WRITES = 3.0
 """Seconds that a killed pipeline's last outcomes get to be written down."""
 LOOK = 0.02
+LOOK_AT_WEAR = 1.0
+"""Seconds between looks at what was left behind."""
+MOST_LEFT_BEHIND = 64
+"""As many coroutines that do not stop are as many too many: they take memory, and time of the event loop."""
 
 
 class Pipeline:
@@ -144,8 +151,13 @@ class Running:
         *,
         max_restarts: int,
         restart_window: float,
+        executors: Callable[[], Iterable[Executor]] = tuple,
     ) -> None:
         self.events: Observable[Any] = events
+        self.is_cut_off = False
+        """Whether this node is without a lease, so that it must not claim anything."""
+        self._scheduler = scheduler
+        self._executors = executors
         self._changed = asyncio.Event()
         self._pipelines = [
             Supervised(
@@ -164,47 +176,108 @@ class Running:
         """The ids of the jobs that are fetched and not yet acked."""
         return set().union(*(one.scope.held_ids for one in self._pipelines))
 
+    @property
+    def ledgers(self) -> list[Ledger]:
+        """What the pulls hold of those pipelines that are not to end."""
+        return [ledger for one in self._pipelines if not one.scope.stopping for ledger in one.scope.ledgers]
+
+    @property
+    def running_ids(self) -> set[int]:
+        """The ids of the jobs that a stage works on."""
+        return {job.id for one in self._pipelines for job in one.scope.running}
+
     def start(self) -> None:
         """Subscribe every pipeline."""
         for one in self._pipelines:
             one.start()
 
     async def wait(self) -> None:
-        """Wait until every pipeline has ended by itself; raises PipelineBroken when one broke too often."""
+        """Wait until every pipeline has ended by itself; raises PipelineBroken when one broke too often.
+
+        Raises WornOut when so much code runs on that was cancelled and does not stop that only a new process can help.
+        """
         while not all(one.has_ended for one in self._pipelines):
             self._raise_if_broken()
+            self._raise_if_worn_out()
             self._changed.clear()
-            await self._changed.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), LOOK_AT_WEAR)
         self._raise_if_broken()
 
+    def cut_off(self) -> None:
+        """Give up the jobs that are held under this node's lease: what can be stopped is, and what has not begun never does.
+
+        All of them are released, as soon as that can be written. Code that cannot be stopped, which is a plain function in a
+        thread, runs on and keeps its claim: its outcome counts if nobody has taken the job by then.
+        """
+        self.is_cut_off = True
+        for one in self._pipelines:
+            one.scope.cut_off()
+        self._scheduler.later(PATIENCE, self._tell_what_runs_on)
+
+    def restore(self) -> None:
+        """The node has a lease again."""
+        self.is_cut_off = False
+
     async def stop(self, grace: float) -> None:
-        """End: fetching stops at once, jobs in flight get `grace` seconds, the rest are released, all is written down."""
+        """End: fetching stops at once, jobs in flight get `grace` seconds, the rest are stopped and released, all is written down.
+
+        A job whose code does not stop is not released, so that nobody runs it meanwhile: its lease will free it.
+        """
         for one in self._pipelines:
             one.stop()
-        if not await self._until_idle(grace):
+        if not await self._until(self._is_idle, grace):
             log.warning("%d jobs did not end within %g s, and are released", len(self.held_ids), grace)
         for one in self._pipelines:
             one.kill()
         gc.collect()  # jobs that lie in an operator's buffer are released when they are let go
-        if not await self._until_idle(LAST_WRITES):
-            log.error(
-                "the outcomes of jobs %s could not be written down; their lease will free them",
-                sorted(self.held_ids)[:100],
-            )
+        await self._until(lambda: not self.running_ids, PATIENCE)
+        if not await self._until(self._is_written, LAST_WRITES):
+            unwritten = sorted(self.held_ids - self.running_ids)
+            log.error("the outcomes of jobs %s could not be written down; their lease will free them", unwritten[:100])
+        if self.running_ids:
+            log.error("jobs %s do not stop, and are not released; their lease will free them", sorted(self.running_ids)[:100])
+        for one in self._pipelines:
+            one.scope.close()
 
     async def close_executors(self) -> None:
-        """End the threads and processes that the stages started."""
-        for executor in {executor for one in self._pipelines for executor in one.scope.executors}:
+        """End the threads and processes that jobs and stages run on."""
+        for executor in self.executors:
             await executor.close()
 
-    async def _until_idle(self, seconds: float) -> bool:
+    @property
+    def executors(self) -> set[Executor]:
+        """What jobs and stages run on."""
+        return {*self._executors(), *(executor for one in self._pipelines for executor in one.scope.executors)}
+
+    async def _until(self, fact: Callable[[], bool], seconds: float) -> bool:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        while not all(one.has_ended and one.scope.is_idle for one in self._pipelines):
+        while not fact():
             if loop.time() >= end:
                 return False
             await asyncio.sleep(LOOK)
         return True
+
+    def _is_idle(self) -> bool:
+        return all(one.has_ended and one.scope.is_idle for one in self._pipelines)
+
+    def _is_written(self) -> bool:
+        """Whether what has ended is, and nothing more can come."""
+        return self.held_ids <= self.running_ids and not any(one.scope.is_fetching for one in self._pipelines)
+
+    def _tell_what_runs_on(self) -> None:
+        lost = {job.id for one in self._pipelines for job in one.scope.running if job.hold is not None and job.hold.is_lost}
+        if lost:
+            log.error("jobs %s do not stop, and may overlap with their next attempt on another node", sorted(lost)[:100])
+
+    def _raise_if_worn_out(self) -> None:
+        for executor in self.executors:
+            if getattr(executor, "is_worn_out", False):
+                raise WornOut(f"{executor!r} has no thread left to put in the place of those whose jobs do not stop")
+        stubborn = sum(isinstance(one, asyncio.Task) for one in left_behind())
+        if stubborn >= MOST_LEFT_BEHIND:
+            raise WornOut(f"{stubborn} jobs were cancelled and do not stop")
 
     def _raise_if_broken(self) -> None:
         for one in self._pipelines:

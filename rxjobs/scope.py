@@ -15,6 +15,7 @@ from rxjobs.awaiting import Awaited, LoopScheduler, scheduler_here
 from rxjobs.call import Executor
 from rxjobs.demand import Demand, Ledger, Source
 from rxjobs.events import Emit, Event
+from rxjobs.job import Job
 
 
 class Scope:
@@ -31,7 +32,7 @@ class Scope:
         self.executors: set[Executor] = set()
         """What the stages run things on, to be closed with the app."""
         self._stops: list[Callable[[], object]] = []
-        self._left_behind: WeakSet[Awaited[Any, Any]] = WeakSet()
+        self._awaited: WeakSet[Awaited[Any, Any]] = WeakSet()
         self._ledgers: dict[Hashable, Ledger] = {}
 
     def ledger(self, key: Hashable, source: Source, demand: Callable[[], Demand]) -> Ledger:
@@ -55,21 +56,53 @@ class Scope:
         for stop in stops:
             stop()
 
-    def detach(self, running: Awaited[Any, Any]) -> None:
+    def watch(self, awaited: Awaited[Any, Any]) -> None:
+        """Have what a stage runs stopped with the pipeline, also after the stage is disposed."""
+        self._awaited.add(awaited)
+
+    def detach(self, awaited: Awaited[Any, Any]) -> None:
         """Have a stage that is disposed emit nothing more; what it runs is stopped, if not now, then with the pipeline."""
-        running.detach(cancel=self.cancels)
-        self._left_behind.add(running)
+        awaited.detach(cancel=self.cancels)
 
     def kill(self) -> None:
         """Stop what is running, also for stages that were disposed before."""
         self.cancels = True
-        for running in tuple(self._left_behind):
-            running.detach(cancel=True)
+        for awaited in tuple(self._awaited):
+            awaited.detach(cancel=True)
+
+    def cut_off(self) -> None:
+        """Give up the jobs that are held under a lease: what runs is stopped, what has not begun never does."""
+        for ledger in self._ledgers.values():
+            ledger.cut_off()
+        for awaited in tuple(self._awaited):
+            awaited.stop(lambda item: any(job.node is not None for job in _jobs_of(item)))
+
+    def close(self) -> None:
+        """Wait no longer for what does not stop, and write nothing down any more."""
+        for ledger in self._ledgers.values():
+            ledger.close()
+        for awaited in tuple(self._awaited):
+            awaited.leave_behind()
+
+    @property
+    def running(self) -> list[Job]:
+        """The jobs that a stage works on."""
+        return [job for awaited in tuple(self._awaited) for item in awaited.running for job in _jobs_of(item)]
 
     @property
     def held_ids(self) -> set[int]:
         """The ids of the jobs that are fetched and not yet acked."""
         return set().union(*(ledger.held_ids for ledger in self._ledgers.values()))
+
+    @property
+    def ledgers(self) -> list[Ledger]:
+        """What its pulls hold."""
+        return list(self._ledgers.values())
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether a source was asked and has not answered."""
+        return any(ledger.is_fetching for ledger in self._ledgers.values())
 
     @property
     def is_idle(self) -> bool:
@@ -102,6 +135,10 @@ def scope_here(scheduler: abc.SchedulerBase | None = None) -> Scope:
     """The scope of the pipeline that is being subscribed; without a runner, one of its own on the running loop."""
     found = scheduler.scope if isinstance(scheduler, _ScopeScheduler) else _scope.get(None)
     return found if found is not None else Scope(scheduler_here(scheduler), _unheard, supervised=False)
+
+
+def _jobs_of(item: Job | list[Job]) -> list[Job]:
+    return item if isinstance(item, list) else [item]
 
 
 def _unheard(event: Event) -> None:

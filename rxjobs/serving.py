@@ -3,45 +3,81 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from typing import Any, NoReturn, TypeVar
 
-from rxjobs.errors import InvalidOption, PipelineBroken
+from rxjobs.errors import InvalidOption, PipelineBroken, WornOut
 from rxjobs.executors.child import is_child
 from rxjobs.runner import Running
+from rxjobs.stopping import left_behind
 
 log = logging.getLogger("rxjobs")
 
+T = TypeVar("T")
+
+BROKEN, WORN_OUT = 1, 75
+"""Exit codes: a pipeline broke too often; as EX_TEMPFAIL says, the same in a new process would do."""
+FAREWELL = 0.5
+"""Seconds that a process with code in it that does not stop has for what is to be done at exit."""
 ONE_WISH = 0.25
 """Seconds in which signals are one and the same wish: a supervisor passes on what was sent to its whole group."""
 
 
 def serve(running: Callable[[], AbstractAsyncContextManager[Running]]) -> None:
-    """Run until a signal or the end of every pipeline; exits with code 1 when one broke too often."""
+    """Run until a signal or the end of every pipeline; exits with BROKEN when one broke too often, with WORN_OUT for a fresh start.
+
+    Where code of a job does not stop, the process ends at once when all else is done: what follows on this call is never reached.
+    """
     if is_child():
         raise InvalidOption(
             "app.run() was reached in a child of in_processes, which imports the program's main module once more; "
             "put it under: if __name__ == '__main__':"
         )
-    try:
-        run(_until_stopped(running))
-    except PipelineBroken as error:
-        log.critical("stopped: %s", error)
-        raise SystemExit(1) from error
+    code = run(_serve(running))
+    if code:
+        raise SystemExit(code)
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
+def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in an event loop of its own, uvloop's where it is installed."""
     try:
         from uvloop import new_event_loop
     except ImportError:
         new_event_loop = None
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(main)
+        return runner.run(main)
+
+
+async def _serve(running: Callable[[], AbstractAsyncContextManager[Running]]) -> int:
+    code = 0
+    try:
+        await _until_stopped(running)
+    except PipelineBroken as error:
+        log.critical("stopped: %s", error)
+        code = BROKEN
+    except WornOut as error:
+        log.critical("stopped, for a fresh start: %s", error)
+        code = WORN_OUT
+    if left_behind() or not await _end_the_rest():
+        _exit_at_once(code)
+    return code
+
+
+async def _end_the_rest() -> bool:
+    """Whether what jobs have started beside them, and left, ends too: the loop waits for it when it is closed."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    threads = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
+    _, pending = await asyncio.wait({*tasks, threads}, timeout=FAREWELL)
+    return not pending
 
 
 async def _until_stopped(running: Callable[[], AbstractAsyncContextManager[Running]]) -> None:
@@ -54,6 +90,24 @@ async def _until_stopped(running: Callable[[], AbstractAsyncContextManager[Runni
             if ended.done():
                 ended.result()
             ended.cancel()
+
+
+def _exit_at_once(code: int) -> NoReturn:
+    """End this process whatever runs in it. What is registered with atexit gets a moment."""
+    log.warning("code of jobs that does not stop is ended with this process")
+    alarm = threading.Timer(FAREWELL, os._exit, (code,))
+    alarm.daemon = True
+    alarm.start()
+    _flush()
+    atexit._run_exitfuncs()
+    _flush()
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # it may be closed, or anything that a program has put there
+            stream.flush()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 from rxjobs.errors import InvalidOption
 
 SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+KINDS = {bool: "boolean (true or false)", float: "number", int: "whole number", str: "text"}
 TRUE, FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")
 
 
@@ -101,13 +102,11 @@ def _convert(name: str, value: Any, where: str) -> Any:
     kind = type(getattr(Settings(), name)) if name != "dsn" else str
     convert: Callable[[Any], Any] = _boolean if kind is bool else kind
     if kind is not bool and isinstance(value, bool):
-        raise InvalidOption(f"{name}={value!r} in {where} is no {kind.__name__}")
+        raise InvalidOption(f"{name}={value!r} in {where} is no {KINDS[kind]}")
     try:
         return convert(value)
     except (TypeError, ValueError):
-        raise InvalidOption(
-            f"{name}={value!r} in {where} is no {'boolean (true or false)' if kind is bool else kind.__name__}"
-        ) from None
+        raise InvalidOption(f"{name}={value!r} in {where} is no {KINDS[kind]}") from None
 
 
 def _boolean(value: Any) -> bool:

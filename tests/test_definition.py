@@ -168,3 +168,10 @@ def test_the_defaults_are_those_of_the_contract():
     )
     breaker: Any = how.breaker
     assert (breaker.fail_max, breaker.reset_timeout, breaker.probes, breaker.exclude) == (10, 30, 1, ())
+
+
+@pytest.mark.parametrize("instant", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)], ids=["first", "last"])
+def test_an_instant_that_the_database_takes_for_endless_is_refused(instant):
+    definition = rj.App(dsn="postgresql://nowhere/x").job(name="work")(lambda: None)
+    with pytest.raises(rj.InvalidOption, match="at most ten years away"):
+        definition.options(scheduled_at=instant)

@@ -30,7 +30,7 @@ class Bench:
         if listening:
             self.ledger.join(self._room)
 
-    def _room(self) -> None:
+    def _room(self, must_ask: bool) -> None:
         self.rooms += 1
 
     def hold(self, count: int = 1) -> list[rj.Job]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
+from uuid import uuid4
 
+import msgspec
 import pytest
 import reactivex as rx
 from reactivex import operators as ops
@@ -14,8 +18,11 @@ from reactivex.scheduler import ThreadPoolScheduler
 
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
+from rxjobs.errors import WornOut
 from rxjobs.events import EventStream, PipelineRestarted, PipelineStarted, PipelineStopped
-from rxjobs.runner import Pipeline, Running
+from rxjobs.middleware.timeout import timeout
+from rxjobs.runner import MOST_LEFT_BEHIND, Pipeline, Running
+from rxjobs.stopping import left_behind
 from rxjobs.testing import MemorySource, a_job, job_type
 from rxjobs.testing.watched import Watched, runs
 from tests.virtual import on_virtual_time
@@ -375,3 +382,129 @@ async def test_running_pipelines_that_were_never_started_can_be_stopped():
     running = Running([Pipeline("idle", rx.never())], scheduler, events, max_restarts=1, restart_window=1)
     await running.stop(0)
     assert running.held_ids == set()
+
+
+def leased(*jobs: rj.Job) -> list[rj.Job]:
+    """Jobs as a node has claimed them."""
+    return [msgspec.structs.replace(job, node=uuid4()) for job in jobs]
+
+
+@on_virtual_time
+async def test_who_is_cut_off_releases_what_it_runs_and_what_waits_and_begins_nothing():
+    source = watching(*leased(*sleepers(*[100.0] * 6)))
+    async with runs(pulled(source).pipe(rj.execute(concurrency=2), rj.ack()), grace=0) as observed:
+        await asyncio.sleep(1)
+        source.source.push = lambda *jobs: None  # what is released does not come back
+        observed.running.cut_off()
+        assert observed.running.is_cut_off
+        await asyncio.sleep(0.5)
+        assert outcomes(source) == [rj.Release] * 6
+        started = [event for event in observed.events if event.name == "job.start"]
+        assert not started or len(started) == 2
+        observed.running.restore()
+        assert not observed.running.is_cut_off
+    source.hold_to_the_laws()
+
+
+@on_virtual_time
+async def test_a_job_that_lay_in_an_operator_when_its_node_was_cut_off_is_not_begun():
+    began = list[int]()
+
+    async def begin(n: int) -> None:
+        began.append(n)
+
+    source = watching(*leased(*[a_job(definition=job_type(begin), args={"n": n}) for n in range(3)]))
+    stream = pulled(source).pipe(ops.delay(10.0), rj.execute(), rj.ack())
+    async with runs(stream) as observed:
+        await asyncio.sleep(1)
+        observed.running.cut_off()
+        source.source.push(*leased(a_job(definition=job_type(begin), args={"n": 3})))
+        await asyncio.sleep(10.5)
+        assert outcomes(source)[:3] == [rj.Release] * 3
+        await asyncio.sleep(15)
+    assert began == [3, 0, 1, 2]
+
+
+@on_virtual_time
+async def test_an_answer_to_what_was_asked_before_the_cut_off_comes_too_late():
+    class Late(MemorySource):
+        """Answers after a while."""
+
+        async def fetch(self, n: int) -> list[rj.Job]:
+            jobs = await super().fetch(n)
+            await asyncio.sleep(5)
+            return jobs
+
+    source = Watched(Late(leased(*sleepers(1))), 10)
+    async with runs(pulled(source).pipe(rj.execute(), rj.ack())) as observed:
+        await asyncio.sleep(1)
+        observed.running.cut_off()
+        await asyncio.sleep(30)
+    assert outcomes(source) == [rj.Release, rj.Complete]
+
+
+@on_virtual_time
+async def test_jobs_that_no_lease_holds_are_not_cut_off():
+    source = watching(*sleepers(5, 5, 5))
+    async with runs(pulled(source).pipe(rj.execute(concurrency=2), rj.ack())) as observed:
+        await asyncio.sleep(1)
+        observed.running.cut_off()
+        await asyncio.sleep(20)
+    assert outcomes(source) == [rj.Complete] * 3
+
+
+@on_virtual_time
+async def test_a_coroutine_that_does_not_stop_is_told_once_and_neither_released_nor_waited_for(caplog):
+    told, let_go, loop = list[float](), asyncio.Event(), asyncio.get_running_loop()
+
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                told.append(loop.time())
+
+    job = a_job(definition=job_type(stubborn))
+    source = watching(*leased(job))
+    async with runs(pulled(source).pipe(rj.execute(), rj.ack()), grace=5) as observed:
+        await asyncio.sleep(1)
+        observed.running.cut_off()
+        await asyncio.sleep(2)
+        assert f"jobs [{job.id}] do not stop, and may overlap with their next attempt" in caplog.text
+    assert loop.time() < 3 + 5 + 2
+    assert told == [1.0]
+    assert source.settled == []
+    assert observed.running.held_ids == {job.id}
+    assert f"jobs [{job.id}] do not stop, and are not released" in caplog.text
+    assert len(left_behind()) == 1
+    let_go.set()
+    await asyncio.sleep(0.1)
+    assert f"job {job.id} ({job.type}) ended after its app: its outcome Complete is not written down" in caplog.text
+    assert source.settled == []
+
+
+@on_virtual_time
+async def test_too_many_coroutines_that_do_not_stop_are_worn_out():
+    let_go = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await let_go.wait()
+
+    definition = job_type(stubborn, middleware=(timeout(1),))
+    source = watching(*[a_job(definition=definition) for _ in range(MOST_LEFT_BEHIND)], max_demand=100)
+    async with runs(pulled(source).pipe(rj.execute(concurrency=100), rj.ack()), grace=0) as observed:
+        with pytest.raises(WornOut, match="64 jobs were cancelled and do not stop"):
+            await asyncio.wait_for(observed.running.wait(), 60)
+    let_go.set()
+
+
+async def test_an_executor_without_spare_threads_is_worn_out():
+    let_go, executor = threading.Event(), rj.in_threads(4, spare=2)
+    definition = job_type(lambda: let_go.wait(20), on=executor, middleware=(timeout(0.1),))
+    source = watching(a_job(definition=definition), a_job(definition=definition))
+    async with runs(pulled(source).pipe(rj.execute(on=executor), rj.ack()), grace=0) as observed:
+        with pytest.raises(WornOut, match=r"in_threads\(4, spare=2\) has no thread left"):
+            await asyncio.wait_for(observed.running.wait(), 10)
+    let_go.set()

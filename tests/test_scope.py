@@ -89,10 +89,12 @@ class Stage:
 async def test_what_a_stage_leaves_running_is_stopped_when_its_pipeline_is_killed():
     scope, stage = a_scope(), Stage()
     running: Any = stage
+    scope.watch(running)
     scope.detach(running)
     assert stage.detached == [False]
     scope.kill()
     assert stage.detached == [False, True]
     later: Any = Stage()
+    scope.watch(later)
     scope.detach(later)
     assert later.detached == [True]

@@ -74,11 +74,11 @@ def test_less_than_nothing_is_refused_and_nothing_is_not(name, tmp_path):
     ("arguments", "environ", "message"),
     [
         ({"colour": 1}, {}, "App has no setting 'colour'; there are dsn, schema"),
-        ({"lease_seconds": "soon"}, {}, r"lease_seconds='soon' in App\(\.\.\.\) is no float"),
+        ({"lease_seconds": "soon"}, {}, r"lease_seconds='soon' in App\(\.\.\.\) is no number"),
         ({"lease_seconds": True}, {}, "lease_seconds=True"),
         ({"notify": "maybe"}, {}, r"notify='maybe' in App\(\.\.\.\) is no boolean \(true or false\)"),
-        ({}, {"RXJOBS_POLL_SECONDS": "often"}, "poll_seconds='often' in RXJOBS_POLL_SECONDS is no float"),
-        ({}, {"RXJOBS_MAX_ARGS_BYTES": "1.5"}, "max_args_bytes='1.5' in RXJOBS_MAX_ARGS_BYTES is no int"),
+        ({}, {"RXJOBS_POLL_SECONDS": "often"}, "poll_seconds='often' in RXJOBS_POLL_SECONDS is no number"),
+        ({}, {"RXJOBS_MAX_ARGS_BYTES": "1.5"}, "max_args_bytes='1.5' in RXJOBS_MAX_ARGS_BYTES is no whole number"),
         ({}, {"RXJOBS_MIGRATE": "2"}, "migrate='2' in RXJOBS_MIGRATE is no boolean"),
         ({"schema": "Jobs"}, {}, "schema is a lower-case PostgreSQL name of at most 48 characters, not 'Jobs'"),
         ({"schema": "a" * 49}, {}, "schema is"),
@@ -98,8 +98,8 @@ def test_what_is_refused_is_named_with_where_it_was_set(arguments, environ, mess
     ("text", "message"),
     [
         ("colour = 1", r"\[tool.rxjobs\] in pyproject.toml has no setting 'colour'"),
-        ('poll_seconds = "often"', "poll_seconds='often' in pyproject.toml is no float"),
-        ("poll_seconds = true", "poll_seconds=True in pyproject.toml is no float"),
+        ('poll_seconds = "often"', "poll_seconds='often' in pyproject.toml is no number"),
+        ("poll_seconds = true", "poll_seconds=True in pyproject.toml is no number"),
         ("poll_seconds = ", "pyproject.toml could not be read"),
     ],
 )

@@ -20,7 +20,7 @@ from contextlib import suppress
 
 log = logging.getLogger("rxjobs.processes")
 
-BROKEN, MISTAKE = 1, 2
+BROKEN, MISTAKE, WORN_OUT = 1, 2, 75
 BREAKS, BREAK_WINDOW = 3, 60.0
 """A process that broke so often within so many seconds is not started again."""
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
@@ -86,7 +86,7 @@ class Supervisor:
             now = loop.time()
             if self._stopping.is_set():
                 # a signal that comes before a process has taken it kills it, and there was nothing to drain
-                return 0 if code in (0, -signal.SIGTERM, -signal.SIGINT) else BROKEN
+                return 0 if code in (0, WORN_OUT, -signal.SIGTERM, -signal.SIGINT) else BROKEN
             if code == BROKEN:
                 breaks.append(now)
             is_hopeless = len(breaks) == BREAKS and breaks[0] > now - BREAK_WINDOW
@@ -101,6 +101,9 @@ class Supervisor:
                 if code:
                     self._stop(signal.SIGTERM)
                 return code
+            if code == WORN_OUT:
+                log.warning("a process ended for a fresh start, and is started again")
+                continue
             delay = FIRST_DELAY if now - began > BREAK_WINDOW else delay
             log.error("a process ended with %s, and is started again in %.1f s", _told(code), delay)
             await self._until(self._stopping, delay)

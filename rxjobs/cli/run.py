@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -58,12 +60,12 @@ def run(
     log_to_stderr(log_level, as_json=target.json)
     pipelines = loaded.default_pipelines(limits) if limits else []
     _once_started(loaded, tether)
-    shutdown = configure("rxjobs", instance=loaded.label)
-    try:
+    with ExitStack() as ending:
+        ending.callback(configure("rxjobs", instance=loaded.label))
+        # a job that does not stop may end this process inside of run; who comes first ends telemetry, and only once
+        atexit.register(ending.close)
         with refusals_told():
             loaded.run(*pipelines)
-    finally:
-        shutdown()
     log.info("stopped")
     return 0
 

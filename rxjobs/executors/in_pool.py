@@ -15,6 +15,7 @@ from rxjobs.executors import remote
 from rxjobs.executors.ran import Ran, Reply
 from rxjobs.executors.scheduling import ClosureScheduler, NoScheduler
 from rxjobs.executors.threaded import ThreadedCall
+from rxjobs.stopping import RUNS_ON
 from rxjobs.telemetry.context import carried, carry
 
 log = logging.getLogger("rxjobs")
@@ -49,7 +50,7 @@ class InThreadPool(ClosureScheduler):
         self._pool = pool
 
     async def run(self, call: Call) -> Any:
-        """Run the function in a thread of the pool; cancelled, one that runs already runs on."""
+        """Run the function in a thread of the pool; cancelled, one that runs runs on, and is waited for with stopping.STOP."""
         threaded = ThreadedCall(call)
         return await _run(call, partial(self._pool.submit, threaded.run), _as_it_is, threaded.interrupt)
 
@@ -72,7 +73,7 @@ class InRemotePool(NoScheduler):
         self._pool = pool
 
     async def run(self, call: Call) -> Any:
-        """Run the function in the pool; cancelled, one that runs already runs on."""
+        """Run the function in the pool; cancelled, one that runs runs on, and is waited for with stopping.STOP."""
         request = remote.write_request(call, self.carrier(), self.attach)
         return await _run(call, partial(self._pool.submit, remote.answer, request), remote.read_answer, _cannot)
 
@@ -92,16 +93,25 @@ async def _run(
     except Exception as error:
         raise _broken(error) from error
     future.add_done_callback(lambda done: reply.give(_read(done, read)))
+
+    def stop() -> bool:
+        if not future.cancel():
+            interrupt()
+        return future.cancelled()
+
     try:
-        return await reply.taken()
+        return await reply.taken(stop)
     except asyncio.CancelledError:
-        if not future.cancel() and not future.done() and not interrupt():
+        if future.cancel() or future.done():
+            raise
+        reply.leave_behind()
+        if not interrupt():
             log.warning(
                 "job %s (%s) was cancelled and may still run in its pool, which does not stop what it has begun",
                 call.job.id,
                 call.job.type,
             )
-        raise
+        raise asyncio.CancelledError(RUNS_ON) from None
 
 
 def _read(done: futures.Future[T], read: Callable[[T], Ran]) -> Ran:

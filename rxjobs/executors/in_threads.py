@@ -13,6 +13,7 @@ from rxjobs.executors.crew import Crew, check_count
 from rxjobs.executors.ran import Reply
 from rxjobs.executors.scheduling import ClosureScheduler
 from rxjobs.executors.threaded import ThreadedCall
+from rxjobs.stopping import RUNS_ON
 
 log = logging.getLogger("rxjobs")
 
@@ -38,22 +39,43 @@ class InThreads(ClosureScheduler):
         self.spare = spare
         self._crew = Crew("rxjobs-thread", size, spare)
 
+    def __repr__(self) -> str:
+        return f"in_threads({self.size}, spare={self.spare})"
+
     @property
     def abandoned(self) -> int:
         """How many threads still run a job that was cancelled. Beyond `spare`, each takes one of the n."""
         return self._crew.abandoned
 
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether no thread is left to put in the place of the next one that is abandoned."""
+        return self.abandoned >= max(self.spare, 1)
+
     async def run(self, call: Call) -> Any:
-        """Run the function in a thread. Cancelled, it never starts if it had to wait, and is abandoned if it runs."""
+        """Run the function in a thread. Cancelled, it never starts if it had to wait, and is abandoned if it runs.
+
+        With stopping.STOP it is waited for instead: it may see that its job is cancelled.
+        """
         threaded = ThreadedCall(call)
         reply = Reply()
         crew = self._crew
         work = crew.submit(threaded.run, reply.give)
+
+        def stop() -> bool:
+            if not crew.withdraw(work):
+                threaded.interrupt()
+                return False
+            return True
+
         try:
-            return await reply.taken()
+            return await reply.taken(stop)
         except asyncio.CancelledError:
             # where the job itself raised this, the work has ended, and neither applies
-            if not crew.withdraw(work) and crew.abandon(work) and not threaded.interrupt():
+            if crew.withdraw(work) or not crew.abandon(work):
+                raise
+            reply.leave_behind()
+            if not threaded.interrupt():
                 log.warning(
                     "job %s (%s) was cancelled and still runs in its thread, which cannot be stopped; %d of at most %d "
                     "such threads have been replaced",
@@ -62,7 +84,7 @@ class InThreads(ClosureScheduler):
                     min(crew.abandoned, self.spare),
                     self.spare,
                 )
-            raise
+            raise asyncio.CancelledError(RUNS_ON) from None
 
     async def close(self) -> None:
         """Let the threads end; one that still runs a job ends after it."""

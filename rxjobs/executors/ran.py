@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import Any, NamedTuple
+
+from rxjobs.stopping import leave_behind, until_ended
 
 
 class Ran(NamedTuple):
@@ -30,9 +32,9 @@ class Reply:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._wake)
 
-    async def taken(self) -> Any:
-        """Wait for it; returns what the call returned and raises what it raised."""
-        await self._arrived
+    async def taken(self, stop: Callable[[], bool] = lambda: True) -> Any:
+        """Wait for it; returns what the call returned and raises what it raised. `stop` is as in until_ended."""
+        await until_ended(self._arrived, stop)
         (value, error), self._ran = self._ran, Ran()
         if error is None:
             return value
@@ -41,6 +43,10 @@ class Reply:
         finally:
             # its traceback holds this frame: a cycle would keep the job alive until the next garbage collection
             del error
+
+    def leave_behind(self) -> None:
+        """Wait for it no longer."""
+        leave_behind(self._arrived)
 
     def _wake(self) -> None:
         if not self._arrived.done():

@@ -15,7 +15,7 @@ from rxjobs.executors.ran import Ran, refuse_unrun
 
 
 class ThreadedCall:
-    """One call. Interrupted, a coroutine is cancelled; a plain function cannot be stopped and runs on."""
+    """One call. Interrupted, a coroutine is cancelled; a plain function cannot be stopped, but its job says that it should."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -30,6 +30,8 @@ class ThreadedCall:
     def interrupt(self) -> bool:
         """Ask it to stop, from any thread; whether it can be asked."""
         self._interrupted = True
+        if self._call.job.hold is not None:
+            self._call.job.hold.cancelled = True
         cancel = self._cancel
         if cancel is None:
             return False

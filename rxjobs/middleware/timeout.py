@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 from rxjobs.decide import raised
 from rxjobs.job import Job
 from rxjobs.outcome import Outcome
 from rxjobs.perform import Middleware, Next
+from rxjobs.stopping import TookTooLong, in_time
 
 
 def timeout(seconds: float) -> Middleware:
-    """Stop a run after so many seconds: a failed attempt with a TimeoutError."""
+    """Stop a run after so many seconds: a failed attempt with a TimeoutError, which says so where the code does not stop."""
 
     async def middleware(job: Job, call_next: Next) -> Outcome:
         if job.hold is not None:
             job.hold.deadline = datetime.now(UTC) + timedelta(seconds=seconds)
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                return await call_next(job)
-        except TimeoutError:
-            if not limit.expired():
-                raise
+
+        async def run() -> Outcome:
+            return await call_next(job)
+
+        def late() -> None:
             if job.hold is not None:
                 job.hold.cancelled = True
-            return raised(job, TimeoutError(f"{job.type} ran longer than its timeout of {seconds:g} s"))
+
+        try:
+            return await in_time(run(), seconds, f"job {job.id} ({job.type})", late)
+        except TookTooLong as error:
+            end = ", and does not stop" if error.runs_on else ""
+            return raised(job, TimeoutError(f"{job.type} ran longer than its timeout of {seconds:g} s{end}"))
 
     return middleware

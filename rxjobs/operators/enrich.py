@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rxjobs.awaiting import called, is_wish_to_stop
 from rxjobs.call import Call, Executor
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
 from rxjobs.operators.stage import Item, Operator, check_callable, each_awaited, fail, finish
 from rxjobs.outcome import Outcome
+from rxjobs.stopping import called, is_wish_to_stop
 
 
 def enrich(

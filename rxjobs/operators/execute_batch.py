@@ -8,7 +8,7 @@ from typing import Any
 from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable
 
-from rxjobs.awaiting import Awaited, called, is_wish_to_stop
+from rxjobs.awaiting import Awaited
 from rxjobs.decide import raised, resolve, returned
 from rxjobs.demand import ended, let_go, now
 from rxjobs.errors import InvalidOption
@@ -18,6 +18,7 @@ from rxjobs.operators.stage import Operator, check_callable, check_count, items,
 from rxjobs.outcome import COMPLETE, Finished, Outcome, Release
 from rxjobs.perform import tell_end, waited
 from rxjobs.scope import scope_here
+from rxjobs.stopping import called, is_wish_to_stop
 
 Handler = Callable[[list[Job]], Any]
 Answer = None | Sequence[Outcome] | Mapping[int, Outcome]
@@ -48,6 +49,7 @@ def execute_batch(handler: Handler, *, concurrency: int = 1, timeout: float | No
                 return await _perform(jobs, call, scope.emit)
 
             running: Awaited[list[Job], list[Finished]] = Awaited(work, concurrency, _OneByOne(observer), here, _let_all_go)
+            scope.watch(running)
 
             def on_next(item: Any) -> None:
                 jobs: list[Job] = []

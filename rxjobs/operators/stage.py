@@ -15,7 +15,7 @@ from rxjobs.decide import raised, resolve
 from rxjobs.demand import ended, let_go, now
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
-from rxjobs.outcome import Finished, Outcome
+from rxjobs.outcome import Finished, Outcome, Release
 from rxjobs.perform import tell_end, waited
 from rxjobs.scope import scope_here
 
@@ -85,6 +85,7 @@ def each_awaited(
             if on is not None:
                 scope.executors.add(on)
             running: Awaited[Job, Item] = Awaited(work, concurrency, observer, here, let_go)
+            scope.watch(running)
 
             def on_next(item: Any) -> None:
                 for one in items(name, item):
@@ -106,13 +107,19 @@ def each_awaited(
 def items(name: str, item: Any) -> list[Item]:
     """The jobs in what came down the stream; raises TypeError for what is none."""
     if isinstance(item, Job | Finished):
-        return [item]
+        return [_unless_lost(item)]
     if isinstance(item, list) and all(isinstance(one, Job | Finished) for one in item):
-        return item
+        return [_unless_lost(one) for one in item]
     raise TypeError(
         f"rj.{name} takes jobs, and got {type(item).__name__}: an operator before it made something else of them; "
         "use rj.enrich to add to a job, or rj.map to replace it"
     )
+
+
+def _unless_lost(item: Item) -> Item:
+    if isinstance(item, Job) and item.hold is not None and item.hold.is_lost:
+        return ended(item, Release(reason="its node was cut off"))
+    return item
 
 
 def check_count(name: str, option: str, value: Any) -> None:

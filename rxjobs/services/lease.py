@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -18,8 +19,17 @@ from rxjobs.store.store import Store
 log = logging.getLogger("rxjobs.lease")
 
 
+MARGIN = 0.2
+"""The part of its time, at the end, in which a lease no longer counts: this clock and the server's need not run alike, and to stop
+what runs takes a moment."""
+
+
 class Lease:
-    """The lease of one node. `on_lost` is called, on this thread, when it was taken away."""
+    """The lease of one node; made before it is taken, since its time is counted from before the server was asked.
+
+    On its thread, `on_cut_off` is called when it could not be renewed and is about to run out, `on_lost` when it was taken away,
+    and `on_restored` when the node has one again after either.
+    """
 
     def __init__(
         self,
@@ -30,7 +40,9 @@ class Lease:
         *,
         seconds: float,
         heartbeat: float,
+        on_cut_off: Callable[[], object],
         on_lost: Callable[[], object],
+        on_restored: Callable[[], object],
     ) -> None:
         self._dsn = dsn
         self._schema = schema
@@ -38,7 +50,12 @@ class Lease:
         self._label = label
         self._seconds = seconds
         self._heartbeat = heartbeat
+        self._on_cut_off = on_cut_off
         self._on_lost = on_lost
+        self._on_restored = on_restored
+        self._asked = time.monotonic()
+        self._is_cut_off = False
+        self._timer: asyncio.TimerHandle | None = None
         self._stopping = threading.Event()
         self._wake: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._keep()), name="rxjobs-lease", daemon=True)
@@ -59,6 +76,7 @@ class Lease:
         self._wake = lambda: loop.call_soon_threadsafe(stopped.set)
         if self._stopping.is_set():
             return
+        self._renewed(self._asked)
         renewing = asyncio.ensure_future(self._renew_for_ever())
         await asyncio.wait([renewing, asyncio.ensure_future(stopped.wait())], return_when=asyncio.FIRST_COMPLETED)
         renewing.cancel()
@@ -83,12 +101,30 @@ class Lease:
 
     async def _renew_on(self, store: Store) -> None:
         while True:
+            asked = time.monotonic()
             async with asyncio.timeout(self._seconds / 3):
                 is_ours = await store.renew_lease(self._node, self._seconds)
             if not is_ours:
+                self._cut_off()
                 self._on_lost()
+                asked = time.monotonic()
                 await store.take_lease(self._node, self._label, os.getpid(), self._seconds)
+            self._renewed(asked)
             await asyncio.sleep(self._heartbeat)
+
+    def _renewed(self, asked: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        left = asked + self._seconds * (1 - MARGIN) - time.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(left, self._cut_off)
+        if self._is_cut_off:
+            self._is_cut_off = False
+            self._on_restored()
+
+    def _cut_off(self) -> None:
+        if not self._is_cut_off:
+            self._is_cut_off = True
+            self._on_cut_off()
 
 
 class _One(Database):

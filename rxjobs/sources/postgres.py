@@ -15,6 +15,7 @@ from reactivex import Observable
 from reactivex import operators as ops
 
 from rxjobs.arguments import dump_untyped
+from rxjobs.awaiting import every
 from rxjobs.decide import raised, resolve
 from rxjobs.definition import Definition, check_queue, check_tags
 from rxjobs.demand import now
@@ -24,9 +25,10 @@ from rxjobs.failure import Failure, describe
 from rxjobs.job import Job, State
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 from rxjobs.perform import tell_end, waited
+from rxjobs.sources.low_water import LowWater
 from rxjobs.store.encoding import Written, plain
-from rxjobs.store.patience import passes, patiently
-from rxjobs.store.store import Store
+from rxjobs.store.patience import PASSING, passes, patiently
+from rxjobs.store.store import Marks, Store
 
 log = logging.getLogger("rxjobs.source")
 
@@ -79,17 +81,19 @@ class PostgresSource:
         self._where = _where(where)
         check_tags(f"where of queue {queue}", self._where.tags)
         self._args = dump_untyped(self._where.args, "where['args']", 65536) if self._where.args else "{}"
+        self._low_water = LowWater()
 
     def __repr__(self) -> str:
         return f"PostgresSource({self.queue!r})"
 
     @property
     def wakes(self) -> Observable[object]:
-        """A notification for this queue, a connection that may have missed one, and a slow poll."""
+        """A notification for this queue, a connection that may have missed one, a slow poll, and a job that claims passed by."""
         node = self._node
         poll = node.poll_seconds * random.uniform(0.9, 1.1)  # noqa: S311 - so that nodes do not poll in step
         heard = node.woken.pipe(ops.filter(lambda queue: queue is None or queue == self.queue))
-        return rx.merge(heard, rx.interval(poll))
+        passed_by = every(lambda: self._low_water.wait, self._look_behind).pipe(ops.filter(bool))
+        return rx.merge(heard, rx.interval(poll), passed_by)
 
     async def fetch(self, n: int) -> list[Job]:
         """Claim up to n jobs; waits out a database that is not there."""
@@ -98,8 +102,10 @@ class PostgresSource:
         if not types:
             return []
         with node.store.claiming():  # until this returns, and its caller holds the jobs
-            rows = await patiently(f"fetching from queue {self.queue}", lambda: self._claim(n, types))
+            marks = self._low_water.begin(types)
+            rows = await patiently(f"fetching from queue {self.queue}", lambda: self._claim(n, types, marks))
             rows.sort(key=_urgency)
+            self._low_water.claimed(marks, rows, n)
             jobs: list[Job] = []
             unread: list[Finished] = []
             for row in rows:
@@ -112,6 +118,12 @@ class PostgresSource:
                 await self.settle(unread)
             return jobs
 
+    async def has_waited(self, seconds: float) -> bool:
+        """Whether a job that it could give has been ready for longer than so many seconds."""
+        where = self._where
+        types = self._node.startable(self._node.definitions if where.types is None else where.types)
+        return bool(types) and await self._node.store.has_waited(self.queue, types, where.tags, self._args, seconds)
+
     async def settle(self, finished: list[Finished]) -> None:
         """Write outcomes down; returns once they are durable, however long the database is away."""
         try:
@@ -121,11 +133,23 @@ class PostgresSource:
                 raise
             await self._settle_apart(finished)
 
-    async def _claim(self, n: int, types: Sequence[str]) -> list[asyncpg.Record]:
+    async def _claim(self, n: int, types: Sequence[str], marks: Marks) -> list[asyncpg.Record]:
         store, where = self._node.store, self._where
         if where.tags or where.args:
-            return await store.fetch_jobs_where(self.queue, n, types, self._node.id, where.tags, self._args)
-        return await store.fetch_jobs(self.queue, n, types, self._node.id)
+            return await store.fetch_jobs_where(self.queue, n, types, self._node.id, where.tags, self._args, marks)
+        return await store.fetch_jobs(self.queue, n, types, self._node.id, marks)
+
+    async def _look_behind(self) -> bool:
+        """Whether a job is to be fetched that claims passed by."""
+        low_water = self._low_water
+        if not low_water.needs_a_look:
+            return False
+        types, marks = low_water.types, low_water.marks
+        try:
+            is_ready, seconds = await self._node.store.ready_behind(self.queue, types, self._where.tags, self._args, marks)
+        except PASSING:  # fetching tells of it
+            return False
+        return low_water.looked(marks, is_ready, seconds)
 
     def _job(self, row: asyncpg.Record) -> Job | Finished:
         id_, type_, priority, attempt, max_attempts, scheduled_at, attempted_at, stored, meta, tags, errors = row

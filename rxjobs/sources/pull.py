@@ -60,10 +60,10 @@ class _Pulling:
         self._may_have_more = True
         self._ask()
 
-    def _room(self) -> None:
+    def _room(self, must_ask: bool) -> None:
         """Jobs were acked. Asked once more as demand rises past the mark, even of a source that had nothing left to give."""
         demand = self._ledger.demand
-        if demand.held <= demand.min_demand < self._held_before:
+        if must_ask or demand.held <= demand.min_demand < self._held_before:
             self._may_have_more = True
         self._held_before = demand.held
         self._ask()

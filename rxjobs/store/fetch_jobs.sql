@@ -1,19 +1,27 @@
 -- Claim up to $2 jobs of queue $1 whose type is in $3 for node $4, the most urgent first. Returned in any order.
 -- Arguments of more than $5 bytes, which no app has enqueued, come back as NULL; small ones are not measured, as most are.
+-- Of priority 0, 1, … only those from a mark on ($6 instants, $7 ids): each is one more look into the index, where fewer were ready.
 -- By ctid, since joining the picked ids back makes the planner choose a hash join over the whole table.
 -- A node whose lease has run out claims nothing: its jobs could be taken from it at once.
 UPDATE {schema}.live_jobs
 SET state = 'executing', attempt = attempt + 1, attempted_at = now(), node = $4
 WHERE ctid = ANY (ARRAY(
-    SELECT ctid
-    FROM {schema}.live_jobs
-    WHERE state = 'available'
-      AND queue = $1
-      AND type = ANY ($3::text[])
-      AND EXISTS (SELECT FROM {schema}.nodes WHERE id = $4 AND expires_at > now())
-    ORDER BY priority, scheduled_at, id
+    SELECT ready.ctid
+    FROM unnest($6::timestamptz[], $7::bigint[]) WITH ORDINALITY AS mark (scheduled_at, id, place)
+    CROSS JOIN LATERAL (
+        SELECT job.ctid
+        FROM {schema}.live_jobs AS job
+        WHERE state = 'available'
+          AND queue = $1
+          AND priority = mark.place - 1
+          AND (job.scheduled_at, job.id) >= (mark.scheduled_at, mark.id)
+          AND type = ANY ($3::text[])
+          AND EXISTS (SELECT FROM {schema}.nodes WHERE id = $4 AND expires_at > now())
+        ORDER BY job.scheduled_at, job.id
+        LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    ) AS ready
     LIMIT $2
-    FOR UPDATE SKIP LOCKED
 ))
 RETURNING id, type, priority, attempt, max_attempts, scheduled_at, attempted_at,
           CASE WHEN pg_column_size(args) < 1000 THEN args

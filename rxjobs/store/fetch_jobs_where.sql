@@ -1,18 +1,26 @@
--- As fetch_jobs, of those jobs only whose tags contain all of $5 and whose arguments contain $6 (JSON); the limit is $7.
+-- As fetch_jobs, of those jobs only whose tags contain all of $5 and whose arguments contain $6 (JSON); the limit is $7, the marks
+-- are $8 and $9.
 UPDATE {schema}.live_jobs
 SET state = 'executing', attempt = attempt + 1, attempted_at = now(), node = $4
 WHERE ctid = ANY (ARRAY(
-    SELECT ctid
-    FROM {schema}.live_jobs
-    WHERE state = 'available'
-      AND queue = $1
-      AND type = ANY ($3::text[])
-      AND EXISTS (SELECT FROM {schema}.nodes WHERE id = $4 AND expires_at > now())
-      AND COALESCE(tags, '{}') @> $5::text[]
-      AND ($6::text = '{}' OR {schema}.contains(args, $6::text::jsonb))
-    ORDER BY priority, scheduled_at, id
+    SELECT ready.ctid
+    FROM unnest($8::timestamptz[], $9::bigint[]) WITH ORDINALITY AS mark (scheduled_at, id, place)
+    CROSS JOIN LATERAL (
+        SELECT job.ctid
+        FROM {schema}.live_jobs AS job
+        WHERE state = 'available'
+          AND queue = $1
+          AND priority = mark.place - 1
+          AND (job.scheduled_at, job.id) >= (mark.scheduled_at, mark.id)
+          AND type = ANY ($3::text[])
+          AND EXISTS (SELECT FROM {schema}.nodes WHERE id = $4 AND expires_at > now())
+          AND COALESCE(tags, '{}') @> $5::text[]
+          AND ($6::text = '{}' OR {schema}.contains(args, $6::text::jsonb))
+        ORDER BY job.scheduled_at, job.id
+        LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    ) AS ready
     LIMIT $2
-    FOR UPDATE SKIP LOCKED
 ))
 RETURNING id, type, priority, attempt, max_attempts, scheduled_at, attempted_at,
           CASE WHEN pg_column_size(args) < 1000 THEN args

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,12 @@ from rxjobs.store.encoding import Filters, NewRows, Written
 from rxjobs.store.statements import statement
 
 Rows = list[asyncpg.Record]
+
+Marks = tuple[tuple[datetime, ...], tuple[int, ...]]
+"""A place in the order of each priority's jobs: the instants they are scheduled at, and the ids."""
+
+PRIORITIES = 10
+FROM_THE_START: Marks = (datetime.min.replace(tzinfo=UTC),) * PRIORITIES, (0,) * PRIORITIES
 
 
 class Store:
@@ -49,13 +55,34 @@ class Store:
         """Insert jobs; gives their ids and states, in order."""
         return await self._run("insert_jobs", *NewRows.of(jobs).columns(), self._notify, connection=connection)
 
-    async def fetch_jobs(self, queue: str, n: int, types: Sequence[str], node: UUID) -> Rows:
-        """Claim up to n jobs."""
-        return await self._run("fetch_jobs", queue, n, types, node, self.max_stored_bytes)
+    async def fetch_jobs(self, queue: str, n: int, types: Sequence[str], node: UUID, marks: Marks = FROM_THE_START) -> Rows:
+        """Claim up to n jobs, of each priority those from its mark on."""
+        return await self._run("fetch_jobs", queue, n, types, node, self.max_stored_bytes, *marks)
 
-    async def fetch_jobs_where(self, queue: str, n: int, types: Sequence[str], node: UUID, tags: Sequence[str], args: str) -> Rows:
+    async def fetch_jobs_where(
+        self,
+        queue: str,
+        n: int,
+        types: Sequence[str],
+        node: UUID,
+        tags: Sequence[str],
+        args: str,
+        marks: Marks = FROM_THE_START,
+    ) -> Rows:
         """Claim up to n jobs that have the tags and contain the arguments (JSON)."""
-        return await self._run("fetch_jobs_where", queue, n, types, node, tags, args, self.max_stored_bytes)
+        return await self._run("fetch_jobs_where", queue, n, types, node, tags, args, self.max_stored_bytes, *marks)
+
+    async def ready_behind(
+        self, queue: str, types: Sequence[str], tags: Sequence[str], args: str, marks: Marks
+    ) -> tuple[bool, float]:
+        """Whether such a job is ready before the mark of its priority, and the seconds that it took to find out."""
+        (row,) = await self._run("ready_behind", queue, types, tags, args, *marks)
+        return row["is_ready"], row["seconds"]
+
+    async def has_waited(self, queue: str, types: Sequence[str], tags: Sequence[str], args: str, seconds: float) -> bool:
+        """Whether such a job has been ready for longer than so many seconds."""
+        (row,) = await self._run("has_waited", queue, types, tags, args, seconds)
+        return bool(row["has_waited"])
 
     async def ack_completed(self, ids: Sequence[int], node: UUID, attempt: int) -> set[int]:
         """Write down that jobs of one attempt number were completed; gives the ids that were."""
@@ -99,6 +126,10 @@ class Store:
         """The nodes whose lease ran out: id and label."""
         return [(row["id"], row["label"]) for row in await self._run("expired_nodes", lease_seconds)]
 
+    async def orphans(self, leader: UUID, term: int) -> set[UUID]:
+        """Enter as dead the nodes that jobs are claimed by and that are not known; gives their ids."""
+        return {row["id"] for row in await self._run("orphans", leader, term)}
+
     async def bury(self, node: UUID) -> None:
         """Remove a dead node."""
         await self._run("bury", node)
@@ -121,6 +152,10 @@ class Store:
     async def queue_depths(self) -> Rows:
         """How many unfinished jobs stand in each queue and state."""
         return await self._run("queue_depths")
+
+    async def oldest_transactions(self) -> Rows:
+        """What keeps vacuum from removing dead rows, the oldest first."""
+        return await self._run("oldest_transactions")
 
     async def get_jobs(self, ids: Sequence[int]) -> Rows:
         """Jobs by id."""

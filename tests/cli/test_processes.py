@@ -66,3 +66,16 @@ def test_processes_that_end_by_themselves_end_it_all_whatever_lies_in_the_folder
     process = rxjobs.start("run", "short:app", "--processes", "2")
     assert process.wait(20) == 0
     assert rxjobs.read("stderr").count("stopped") == 2
+
+
+def test_a_process_that_ends_for_a_fresh_start_is_started_again_at_once_and_as_often_as_it_takes(rxjobs):
+    rxjobs.write(
+        "worn.py",
+        "import os\nwith open('starts', 'a') as starts:\n    starts.write('x')\n"
+        "if len(open('starts').read()) < 8:\n    os._exit(75)\n"
+        "import reactivex as rx\nimport rxjobs as rj\napp = rj.App()\napp.pipeline(rx.empty())\n",
+    )  # fmt: skip
+    process = rxjobs.start("run", "worn:app", "--processes", "2")
+    assert process.wait(30) == 0
+    assert rxjobs.read("stderr").count("a process ended for a fresh start, and is started again") == 7
+    assert "is started again in" not in rxjobs.read("stderr")

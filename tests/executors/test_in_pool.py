@@ -8,6 +8,7 @@ from rxjobs.call import UnstorableResult
 from rxjobs.errors import InvalidOption, PoolBroken
 from rxjobs.executors.in_pool import in_pool
 from rxjobs.failure import describe
+from rxjobs.stopping import STOP
 from rxjobs.testing import conformance_executor as conformance
 from rxjobs.testing import conformance_jobs
 from rxjobs.testing.conformance_executor import call_of, caught, until
@@ -115,3 +116,27 @@ async def test_a_cancelled_job_that_runs_on_is_told(threads, caplog):
     block.set()
     [record] = caplog.records
     assert "stubborn" in record.getMessage()
+
+
+async def test_a_call_in_threads_that_is_asked_to_stop_is_waited_for_if_it_has_begun():
+    running, let_go, began = threading.Event(), threading.Event(), []
+
+    def block():
+        running.set()
+        let_go.wait(30)
+        return 5
+
+    with futures.ThreadPoolExecutor(1) as pool:
+        executor = in_pool(pool)
+        first = asyncio.create_task(executor.run(call_of(block)))
+        await until(running.is_set)
+        second = asyncio.create_task(caught(executor, call_of(lambda: began.append(1))))
+        await asyncio.sleep(0)
+        first.cancel(STOP)
+        second.cancel(STOP)
+        assert isinstance(await second, asyncio.CancelledError)
+        await asyncio.wait({first}, timeout=0.05)
+        assert not first.done()
+        let_go.set()
+        assert await first == 5
+    assert began == []

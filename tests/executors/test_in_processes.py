@@ -10,6 +10,7 @@ import pytest
 from rxjobs.errors import ChildDied, InvalidOption
 from rxjobs.executors.in_processes import in_processes
 from rxjobs.failure import describe
+from rxjobs.stopping import STOP
 from rxjobs.testing import conformance_executor as conformance
 from rxjobs.testing import conformance_jobs
 from rxjobs.testing.conformance_executor import call_of, caught, until
@@ -310,3 +311,14 @@ if __name__ == "__main__":
     assert process.stdout.readline() == "42\n", process.stderr.read()
     assert process.wait(10) == 0
     assert process.stderr.read() == ""
+
+
+async def test_a_call_that_is_asked_to_stop_is_killed(tmp_path):
+    executor, mark = in_processes(1), tmp_path / "begun"
+    task = asyncio.create_task(caught(executor, call_of(conformance_jobs.begin_and_sleep, str(mark), 30)))
+    await until(mark.exists)
+    began = time.monotonic()
+    task.cancel(STOP)
+    assert isinstance(await task, asyncio.CancelledError)
+    assert time.monotonic() - began < 5
+    await executor.close()

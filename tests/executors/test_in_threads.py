@@ -4,12 +4,15 @@ import gc
 import logging
 import threading
 import time
+import types
 import weakref
 
+import msgspec
 import pytest
 
 from rxjobs.errors import InvalidOption
 from rxjobs.executors.in_threads import in_threads
+from rxjobs.stopping import STOP, left_behind
 from rxjobs.testing import conformance_executor as conformance
 from rxjobs.testing import conformance_jobs as jobs
 from rxjobs.testing.conformance_executor import call_of, caught, until
@@ -261,3 +264,75 @@ print("end", flush=True)
     began = time.monotonic()
     assert process.wait(10) == 0
     assert time.monotonic() - began < 2
+
+
+async def test_a_running_call_that_is_asked_to_stop_is_waited_for_and_sees_it(block):
+    seen = []
+
+    def watch(job):
+        block.running.set()
+        block.released.wait(30)
+        seen.append(job.cancelled)
+        return 5
+
+    executor = in_threads(1)
+    call = call_of(watch, payload_of=(jobs.add, 1))
+    call = msgspec.structs.replace(call, job=msgspec.structs.replace(call.job, hold=types.SimpleNamespace(cancelled=False)))
+    task = asyncio.create_task(executor.run(call))
+    await until(block.running.is_set)
+    for _ in range(2):
+        task.cancel(STOP)
+        await asyncio.wait({task}, timeout=0.05)
+        assert not task.done()
+    assert executor.abandoned == 0
+    block.released.set()
+    assert await task == 5
+    assert seen == [True]
+    await executor.close()
+
+
+async def test_a_call_that_is_asked_to_stop_while_it_waits_never_starts(block):
+    executor, started = in_threads(1), []
+    blocked = asyncio.create_task(executor.run(block.call()))
+    await until(block.running.is_set)
+    waiting = asyncio.create_task(caught(executor, call_of(lambda: started.append(1))))
+    await asyncio.sleep(0)
+    waiting.cancel(STOP)
+    assert isinstance(await waiting, asyncio.CancelledError)
+    block.released.set()
+    await blocked
+    await executor.run(call_of(jobs.add, 1))
+    assert started == []
+    await executor.close()
+
+
+async def test_a_coroutine_that_is_asked_to_stop_ends_in_its_thread_first():
+    ended, running = [], threading.Event()
+
+    async def sleep():
+        try:
+            running.set()
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.sleep(0.1)
+            ended.append(1)
+
+    executor = in_threads(1)
+    task = asyncio.create_task(caught(executor, call_of(sleep)))
+    await until(running.is_set)
+    task.cancel(STOP)
+    assert isinstance(await task, asyncio.CancelledError)
+    assert ended == [1]
+    await executor.close()
+
+
+async def test_what_was_abandoned_is_known_until_it_ends(block):
+    executor = in_threads(1)
+    assert not executor.is_worn_out
+    await abandon(executor, block)
+    assert len(left_behind()) == 1
+    assert executor.is_worn_out
+    block.released.set()
+    await until(lambda: left_behind() == [])
+    await until(lambda: not executor.is_worn_out)
+    await executor.close()

@@ -143,6 +143,37 @@ def returns_release() -> rj.Outcome:
     return rj.Release(60)
 
 
+def returns_a_generator() -> Any:
+    return (n for n in range(3))
+
+
+async def returns_an_async_generator() -> Any:
+    async def numbers() -> Any:
+        yield 1
+
+    return numbers()
+
+
+async def returns_a_coroutine() -> Any:
+    return asyncio.sleep(0)
+
+
+def returns_a_coroutine_plainly() -> Any:
+    return asyncio.sleep(0, "slept")
+
+
+async def runs_a_loop_in_the_loop() -> None:
+    sleeping = asyncio.sleep(0)
+    try:
+        asyncio.run(sleeping)
+    finally:
+        sleeping.close()
+
+
+def runs_a_loop() -> None:
+    asyncio.run(asyncio.sleep(0))
+
+
 async def sleep_on_loop(seconds: float) -> None:
     await asyncio.sleep(seconds)
 

@@ -108,6 +108,34 @@ async def test_every_ending_is_told_by_its_row_and_the_pipeline_goes_on(dsn, kin
         await until(lambda: is_completed(app, good.id))
 
 
+UNRUN = {
+    "returns_a_generator": "the function returned a generator",
+    "returns_an_async_generator": "the function returned a generator",
+    "returns_a_coroutine": "the function returned an awaitable",
+    "runs_a_loop_in_the_loop": "asyncio.run() cannot be called from a running event loop",
+}
+
+
+@pytest.mark.parametrize("kind", EXECUTORS)
+async def test_code_that_has_not_run_does_not_pass_for_done(dsn, kind):
+    """Nor does a job that wants an event loop of its own where it has one; elsewhere it may have it."""
+    app, executor, runs_plainly = rj.App(dsn, migrate=True), EXECUTORS[kind](), ["returns_a_coroutine_plainly"]
+    if kind != "on_loop":
+        runs_plainly.append("runs_a_loop")
+    for name in (*UNRUN, *runs_plainly):
+        app.job(name=name, executor=executor, breaker=None)(getattr(endings, name))
+    async with app.running():
+        ids = {name: (await app.definitions[name].enqueue()).id for name in (*UNRUN, *runs_plainly)}
+        await until(lambda: none_to_run(app), seconds=60)
+        for name, id_ in ids.items():
+            job = await app.jobs.get(id_)
+            if name in UNRUN:
+                assert job.state == "retryable", name
+                assert job.errors[0]["message"].startswith(UNRUN[name]), job.errors
+            else:
+                assert job.state == "completed", (name, job.errors)
+
+
 async def none_to_run(app):
     return not await app.jobs.count(state=["available", "executing"])
 
@@ -218,7 +246,8 @@ async def test_a_run_that_takes_too_long_is_cut_off_and_the_next_runs(dsn, kind,
         await until(lambda: is_count(app, {"retryable": 2, "completed": 1}), seconds=20)
         for id_ in late:
             (error,) = (await app.jobs.get(id_)).errors
-            assert (error["type"], error["message"]) == ("TimeoutError", f"slow ran longer than its timeout of {seconds:g} s")
+            end = ", and does not stop" if kind == "in_threads" else ""
+            assert (error["type"], error["message"]) == ("TimeoutError", f"slow ran longer than its timeout of {seconds:g} s{end}")
             assert seconds <= error["duration"] < 3 * seconds
 
 
@@ -239,20 +268,28 @@ async def test_a_coroutine_that_swallows_its_cancellation_holds_up_neither_the_o
     app = rj.App(dsn, migrate=True, shutdown_grace=0.5)
     let_go = asyncio.Event()
 
-    @app.job(name="stubborn", timeout=0.2)
     async def stubborn() -> None:
         while not let_go.is_set():
             with suppress(asyncio.CancelledError, TimeoutError):
                 await asyncio.wait_for(let_go.wait(), 5)
 
+    limited = app.job(name="limited", timeout=0.2)(stubborn)
+    unlimited = app.job(name="unlimited")(stubborn)
+
     @app.job(name="good")
     async def good() -> None: ...
 
     async with app.running():
-        await stubborn.enqueue()
+        await limited.enqueue()
+        await until(lambda: app.jobs.count(state="retryable"), seconds=3)
+        [job] = await app.jobs.list()
+        assert job.errors[0]["message"] == "limited ran longer than its timeout of 0.2 s, and does not stop"
+        await unlimited.enqueue()
         await until(lambda: app.jobs.count(state="executing"))
         enqueued = await good.enqueue()
         await until(lambda: is_completed(app, enqueued.id))
         began = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - began < 8
+    assert asyncio.get_running_loop().time() - began < 0.5 + 2
+    async with app:
+        assert await app.jobs.count() == {"retryable": 1, "executing": 1, "completed": 1}
     let_go.set()

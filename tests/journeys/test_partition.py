@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rxjobs.testing import fill
-from tests.journeys.proxy import Proxy
+from tests.proxy import Proxy
 from tests.waiting import until
 
 FAST = {"rxjobs_lease_seconds": 3, "rxjobs_heartbeat_seconds": 0.5, "rxjobs_rescue_seconds": 0.5, "rxjobs_poll_seconds": 0.5}
@@ -37,7 +37,6 @@ async def test_a_node_that_is_cut_off_changes_nothing_when_its_link_heals_and_wo
         assert len(started) == len(set(started))
 
 
-@pytest.mark.xfail(strict=True, reason="a node does not yet stop its coroutines when its lease is about to end unrenewed")
 async def test_a_node_that_is_cut_off_stops_its_jobs_before_another_may_start_them(connection, dsn, start):
     async with Proxy(dsn) as link:
         cut = start(link.dsn, **FAST)

@@ -38,15 +38,69 @@ async def test_a_signal_in_mid_run_lets_what_runs_end_and_gives_back_the_rest(co
 
 async def test_jobs_that_need_longer_than_the_grace_are_released_without_losing_the_attempt(connection, dsn, start):
     await fill(connection, "work", 5, args={"seconds": 60})
-    await fill(connection, "thread", 3, args={"seconds": 60})
     await fill(connection, "work", 5, args={"seconds": 0.5})
     worker = start(dsn, rxjobs_shutdown_grace=1.5)
-    await until(lambda: len(worker.lines("start")) == 13)
+    await until(lambda: len(worker.lines("start")) == 10)
     worker.process.send_signal(signal.SIGTERM)
     assert await worker.ended(5) == 0, worker.log
     assert sorted(worker.ids("end")) == await completed(connection)
-    assert await states(connection) == {("completed", 1): 5, ("available", 0): 8}
+    assert await states(connection) == {("completed", 1): 5, ("available", 0): 5}
     assert len(worker.lines("cancelled")) == 5
+    assert await connection.fetchval("SELECT count(*) FROM rxjobs.nodes") == 0
+
+
+@pytest.mark.parametrize("kind", ["thread", "stubborn"])
+async def test_a_job_that_does_not_stop_is_not_released_and_its_process_ends_in_time(connection, dsn, start, kind):
+    """So that nobody runs it while it still runs here; the lease that nobody renews frees it."""
+    grace, lease = 1.0, 3.0
+    await fill(connection, kind, 2, args={"seconds": 60})
+    await fill(connection, "work", 2, args={"seconds": 60})
+    worker = start(dsn, rxjobs_shutdown_grace=grace, rxjobs_lease_seconds=lease, rxjobs_heartbeat_seconds=0.5)
+    await until(lambda: len(worker.lines("start")) == 4)
+    worker.process.send_signal(signal.SIGTERM)
+    sent = time.monotonic()
+    assert await worker.ended(10) == 0, worker.log
+    assert time.monotonic() - sent < grace + 2
+    assert "do not stop, and are not released" in worker.log
+    assert await states(connection) == {("executing", 1): 2, ("available", 0): 2}
+    assert await connection.fetchval("SELECT expires_at > now() FROM rxjobs.nodes")
+    stuck = [line.id for line in worker.lines("start") if line.id <= 2]
+    ended = time.time()
+    other = start(dsn, rxjobs_shutdown_grace=0, rxjobs_lease_seconds=lease, rxjobs_heartbeat_seconds=0.5, rxjobs_rescue_seconds=0.5)
+    await until(lambda: set(stuck) <= set(other.ids("start")))
+    assert min(line.at for line in other.lines("start") if line.id in stuck) > ended
+
+
+async def test_a_thread_that_a_coroutine_left_behind_does_not_hold_up_the_end_either(connection, dsn, start):
+    await fill(connection, "helped", 1, args={"seconds": 60})
+    worker = start(dsn, rxjobs_shutdown_grace=0.5)
+    await until(lambda: worker.lines("start"))
+    worker.process.send_signal(signal.SIGTERM)
+    sent = time.monotonic()
+    assert await worker.ended(10) == 0, worker.log
+    assert time.monotonic() - sent < 0.5 + 2
+    assert await states(connection) == {("available", 0): 1}
+
+
+async def test_what_is_to_be_done_at_exit_is_done_although_a_job_does_not_stop(connection, dsn, start):
+    await fill(connection, "thread", 1, args={"seconds": 60})
+    worker = start(dsn, rxjobs_shutdown_grace=0)
+    await until(lambda: worker.lines("start"))
+    worker.process.send_signal(signal.SIGTERM)
+    assert await worker.ended(10) == 0, worker.log
+    assert worker.log.endswith("at exit\n")
+
+
+@pytest.mark.parametrize("kind", ["thread_in_time", "stubborn_in_time"])
+async def test_a_process_that_is_worn_out_drains_and_asks_for_a_fresh_start(connection, dsn, start, kind):
+    count = 4 if kind == "thread_in_time" else 64
+    await fill(connection, kind, count, args={"seconds": 60})
+    await fill(connection, "work", 1, args={"seconds": 6})
+    worker = start(dsn, rxjobs_shutdown_grace=10, max_demand=100)
+    assert await worker.ended(25) == 75, worker.log
+    assert "stopped, for a fresh start" in worker.log
+    assert await states(connection) == {("retryable", 1): count, ("completed", 1): 1}
+    assert await connection.fetchval("SELECT count(*) FROM rxjobs.nodes") == 0
 
 
 async def test_a_second_signal_exits_at_once_and_the_lease_frees_the_jobs(connection, dsn, start):

@@ -80,12 +80,13 @@ async def test_a_worker_that_was_stopped_for_longer_than_its_lease_changes_nothi
 
 async def test_a_blocked_event_loop_costs_neither_the_lease_nor_a_job(connection, dsn, start):
     """Heartbeats come from a thread; and an answer that the loop was too busy to read is no lost claim."""
-    workers = [start(dsn, **FAST) for _ in range(2)]
+    workers = [start(dsn, **FAST | {"rxjobs_lease_seconds": 2}) for _ in range(2)]
     await until(lambda: connection.fetchval("SELECT count(*) = 2 FROM rxjobs.nodes"))
-    await fill(connection, "block", 1, args={"seconds": 4.5})
+    await fill(connection, "block", 1, args={"seconds": 6.0})
     await fill(connection, "block", 100, args={"seconds": 0.02})
     await until(
         lambda: connection.fetchval("SELECT count(*) = 101 FROM rxjobs.finished_jobs WHERE state = 'completed' AND attempt = 1")
     )
     started = [*workers[0].ids("start"), *workers[1].ids("start")]
     assert len(started) == len(set(started)) == 101
+    assert "it is held up by job 1 (block)" in workers[0].log + workers[1].log

@@ -1,8 +1,10 @@
 """A worker process as a user would write it: settings from RXJOBS_*, and a ledger of what ran, outside of the database."""
 
 import asyncio
+import atexit
 import os
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import rxjobs as rj
@@ -43,5 +45,28 @@ async def block(seconds: float = 0.0) -> None:
     note("end")
 
 
+@app.job(name="helped")
+async def helped(seconds: float = 0.0) -> None:
+    """It leaves a thread behind when it is cancelled."""
+    note("start")
+    await asyncio.to_thread(time.sleep, seconds)
+    note("end")
+
+
+@app.job(name="stubborn")
+async def stubborn(seconds: float = 0.0) -> None:
+    """It takes no wish to stop."""
+    note("start")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(end - time.monotonic())
+    note("end")
+
+
+app.job(name="stubborn_in_time", timeout=0.3, breaker=None)(stubborn.function)
+app.job(name="thread_in_time", timeout=0.3, breaker=None, executor=rj.in_threads(4))(thread.function)
+
 if __name__ == "__main__":
+    atexit.register(print, "at exit")
     app.run(app.source("default", max_demand=int(os.environ.get("MAX_DEMAND", "40"))).pipe(rj.execute(concurrency=20), rj.ack()))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 
 import rxjobs as rj
 from rxjobs.middleware.timeout import timeout
+from rxjobs.stopping import left_behind
 from rxjobs.testing import MemorySource, a_job, job_type
+from rxjobs.testing.watched import runs
 from tests.virtual import on_virtual_time
+from tests.waiting import until
 
 
 @on_virtual_time
@@ -89,3 +94,116 @@ async def test_the_job_knows_its_deadline_and_that_it_was_cut_off(seconds):
     await asyncio.sleep(15)
     assert seconds - 1 < (seen[0].deadline - before).total_seconds() < seconds + 10
     assert seen[0].cancelled is (seconds < 10)
+
+
+def stubborn_until(let_go: asyncio.Event) -> rj.Job:
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await let_go.wait()
+
+    return a_job(definition=job_type(stubborn, middleware=(timeout(5),), name="stubborn"), attempt=1)
+
+
+@on_virtual_time
+async def test_a_run_that_does_not_stop_is_waited_for_a_moment_and_then_left_behind(caplog):
+    loop, let_go = asyncio.get_running_loop(), asyncio.Event()
+    job = stubborn_until(let_go)
+    finished = await job.definition.perform(job, None)
+    assert 5 <= loop.time() < 5 + 2
+    assert isinstance(finished.outcome, rj.Retry)
+    assert finished.outcome.failure.type == "TimeoutError"
+    assert finished.outcome.failure.message == "stubborn ran longer than its timeout of 5 s, and does not stop"
+    assert f"job {job.id} (stubborn) took longer than 5 s, was cancelled and does not stop" in caplog.text
+    assert len(left_behind()) == 1
+    let_go.set()
+    await asyncio.sleep(0.1)
+    assert left_behind() == []
+
+
+@on_virtual_time
+async def test_a_run_that_does_not_stop_gives_its_slot_up():
+    let_go = asyncio.Event()
+    source = MemorySource([stubborn_until(let_go) for _ in range(3)])
+    rj.pull(source, max_demand=1).pipe(rj.execute(concurrency=1), rj.ack()).subscribe()
+    await asyncio.sleep(3 * 6.5)
+    assert [type(one.outcome) for one in source.settled] == [rj.Retry] * 3
+    let_go.set()
+
+
+@on_virtual_time
+async def test_work_that_is_done_all_the_same_when_its_time_is_over_counts():
+    async def late() -> str:
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.5)
+        return "done"
+
+    definition = job_type(late, middleware=(timeout(5),))
+    finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+    assert finished.outcome == rj.Complete("done")
+
+
+@on_virtual_time
+async def test_a_run_that_is_stopped_is_cancelled_once_and_may_clean_up():
+    cleaned = list[float]()
+
+    async def careful() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(0.5)
+            cleaned.append(asyncio.get_running_loop().time())
+
+    definition = job_type(careful, middleware=(timeout(5),))
+    task = asyncio.create_task(definition.perform(a_job(definition=definition, attempt=1), None))
+    await asyncio.sleep(1)
+    task.cancel()
+    assert (await task).outcome == rj.Release(reason="its run was stopped")
+    assert cleaned == [1.5]
+
+
+async def test_a_thread_that_runs_on_is_told_of_in_the_failure():
+    let_go = threading.Event()
+    definition = job_type(lambda: let_go.wait(10), on=rj.in_threads(1), middleware=(timeout(0.1),), name="slow")
+    finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+    assert finished.outcome.failure.message == "slow ran longer than its timeout of 0.1 s, and does not stop"
+    let_go.set()
+
+
+async def test_a_thread_that_is_asked_to_stop_ends_as_it_ends():
+    """It cannot be stopped, so that its job is given to nobody before."""
+    running, let_go = threading.Event(), threading.Event()
+
+    def work() -> str:
+        running.set()
+        let_go.wait(10)
+        return "cancelled" if rj.current_job().cancelled else "not"
+
+    definition = job_type(work, on=rj.in_threads(1), middleware=(timeout(30),))
+    source = MemorySource([a_job(definition=definition)])
+    async with runs(rj.pull(source, max_demand=1).pipe(rj.execute(), rj.ack()), grace=0) as observed:
+        await until(running.is_set)
+        stopping = asyncio.create_task(observed.running.stop(0))
+        await asyncio.sleep(0.2)
+        assert observed.running.running_ids
+        assert source.settled == []
+        let_go.set()
+        await stopping
+    assert [one.outcome for one in source.settled] == [rj.Complete("cancelled")]
+
+
+async def test_the_time_of_a_thread_that_is_asked_to_stop_is_limited_as_before(caplog):
+    running, let_go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        running.set()
+        let_go.wait(10)
+
+    definition = job_type(work, on=rj.in_threads(1), middleware=(timeout(0.4),), name="slow")
+    source = MemorySource([a_job(definition=definition)])
+    async with runs(rj.pull(source, max_demand=1).pipe(rj.execute(), rj.ack()), grace=0):
+        await until(running.is_set)
+    let_go.set()
+    assert [one.outcome.failure.type for one in source.settled] == ["TimeoutError"]

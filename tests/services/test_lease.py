@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from rxjobs.services.lease import Lease
+from tests.proxy import Proxy
 from tests.waiting import until
 
 SECONDS, HEARTBEAT = 1.5, 0.1
@@ -25,8 +26,23 @@ def lost():
 
 
 @pytest.fixture
-def lease(dsn, node, lost):
-    lease = Lease(dsn, "rxjobs", node, "a", seconds=SECONDS, heartbeat=HEARTBEAT, on_lost=lambda: lost.append(node))
+def told():
+    """What the lease has told, in order."""
+    return []
+
+
+def make(dsn, node, lost, told):
+    return Lease(
+        dsn, "rxjobs", node, "a", seconds=SECONDS, heartbeat=HEARTBEAT,
+        on_cut_off=lambda: told.append("cut off"),
+        on_lost=lambda: [lost.append(node), told.append("lost")],
+        on_restored=lambda: told.append("restored"),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def lease(dsn, node, lost, told):
+    lease = make(dsn, node, lost, told)
     lease.start()
     yield lease
     lease.stop()
@@ -56,7 +72,7 @@ async def test_a_stopped_lease_is_renewed_no_more_and_its_thread_is_gone(connect
 
 
 def test_a_lease_may_be_stopped_before_it_began(dsn):
-    lease = Lease(dsn, "rxjobs", uuid4(), "", seconds=1, heartbeat=0.1, on_lost=lambda: None)
+    lease = make(dsn, uuid4(), [], [])
     lease.start()
     lease.stop()
 
@@ -86,3 +102,37 @@ async def test_no_error_ends_it_for_good(connection, lease, lost, caplog, postgr
     await other.close()
     await until(lambda: connection.fetchval(ALIVE), seconds=5)
     await until(lambda: connection.fetchval("SELECT expires_at > now() + interval '1.3 seconds' FROM rxjobs.nodes"), seconds=5)
+
+
+@pytest.fixture
+async def proxy(dsn):
+    async with Proxy(dsn) as proxy:
+        yield proxy
+
+
+async def test_who_cannot_renew_is_cut_off_before_the_lease_is_over_and_told_when_there_is_one_again(connection, proxy, node, told):
+    lease = make(proxy.dsn, node, [], told)
+    lease.start()
+    await until(lambda: any(link.is_about("Keep node") for link in proxy.links))
+    for _ in range(2):
+        proxy.silence()
+        await until(lambda: told)
+        assert told == ["cut off"]
+        left = await connection.fetchval("SELECT extract(epoch FROM expires_at - now())::float8 FROM rxjobs.nodes")
+        assert 0 < left < 0.2 * SECONDS + HEARTBEAT + 0.1
+        await asyncio.sleep(SECONDS)
+        assert told == ["cut off"]
+        proxy.heal()
+        await until(lambda: len(told) == 2)
+        assert told == ["cut off", "restored"]
+        assert await connection.fetchval(ALIVE)
+        told.clear()
+    lease.stop()
+
+
+async def test_who_loses_its_lease_is_cut_off_first(connection, lease, told):
+    await connection.execute("DELETE FROM rxjobs.nodes")
+    await until(lambda: told)
+    await until(lambda: connection.fetchval(ALIVE))
+    await until(lambda: len(told) == 3)
+    assert told == ["cut off", "lost", "restored"]

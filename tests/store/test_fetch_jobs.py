@@ -5,6 +5,7 @@ from uuid import uuid4
 import asyncpg
 
 from rxjobs.store.statements import statement
+from rxjobs.store.store import FROM_THE_START, PRIORITIES
 from tests.store.ground import a_claimed_row, a_node, a_row, states, the_row
 
 EARLY = datetime(2020, 1, 1, tzinfo=UTC)
@@ -72,6 +73,45 @@ async def test_where_narrows_by_tags_and_by_contained_arguments(store, connectio
     assert len(rest) == 2
 
 
+def marks_at(*places):
+    """Marks of the first priorities; the others are at the start."""
+    instants, ids = FROM_THE_START
+    return (
+        tuple(instant for instant, _ in places) + instants[len(places) :],
+        tuple(id_ for _, id_ in places) + ids[len(places) :],
+    )
+
+
+async def test_of_each_priority_the_jobs_from_its_mark_on_are_claimed_in_order(store, connection, node):
+    at = [EARLY + timedelta(seconds=n) for n in range(4)]
+    urgent = [await a_row(connection, priority=0, scheduled_at=at[n]) for n in (0, 1, 1, 2)]
+    low = [await a_row(connection, priority=1, scheduled_at=at[n]) for n in (3, 0, 1)]
+    last = await a_row(connection, priority=9, scheduled_at=at[0])
+    marks = marks_at((at[1], urgent[2]), (at[1], 0))
+    claimed = []
+    while rows := await store.fetch_jobs("default", 1, ["work"], node, marks):
+        claimed += [row["id"] for row in rows]
+    assert claimed == [*urgent[2:], low[2], low[0], last]
+    assert await states(connection, [*urgent[:2], low[1]]) == ["available"] * 3
+
+
+async def test_marks_hold_for_a_claim_that_is_narrowed_as_well(store, connection, node):
+    before, after = [await a_row(connection, scheduled_at=EARLY + timedelta(seconds=n), tags=["a"]) for n in (0, 2)]
+    marks = marks_at((EARLY + timedelta(seconds=1), 0))
+    claimed = await store.fetch_jobs_where("default", 5, ["work"], node, ["a"], "{}", marks)
+    assert [row["id"] for row in claimed] == [after]
+    claimed = await store.fetch_jobs_where("default", 5, ["work"], node, ["a"], "{}")
+    assert [row["id"] for row in claimed] == [before]
+
+
+async def test_the_number_asked_for_is_that_of_all_priorities_together(store, connection, node):
+    for priority in range(PRIORITIES):
+        await a_row(connection, priority=priority)
+        await a_row(connection, priority=priority)
+    claimed = await store.fetch_jobs("default", 7, ["work"], node)
+    assert sorted(row["priority"] for row in claimed) == [0, 0, 1, 1, 2, 2, 3]
+
+
 async def test_a_row_that_another_transaction_has_locked_is_passed_over(store, connection, node, ground):
     locked, free = await a_row(connection), await a_row(connection)
     other = await asyncpg.connect(ground)
@@ -95,7 +135,7 @@ async def test_no_two_claimers_ever_get_the_same_row(connection, ground):
     async def work(node, own):
         nonlocal claims
         for _ in range(rounds // claimers):
-            rows = await own.fetch(claim, "default", 7, ["work"], node, 4096)
+            rows = await own.fetch(claim, "default", 7, ["work"], node, 4096, *FROM_THE_START)
             ids = [row["id"] for row in rows]
             assert held.isdisjoint(ids), "a row was claimed while another held it"
             held.update(ids)

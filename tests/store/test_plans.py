@@ -11,9 +11,11 @@ from rxjobs.job import Job
 from rxjobs.outcome import Complete, Discard, Finished, Retry, Snooze
 from rxjobs.store.encoding import NewRows, Written
 from rxjobs.store.statements import statement
+from rxjobs.store.store import FROM_THE_START, PRIORITIES
 from tests.store.ground import a_leader, a_node, emptied
 
 READY, FINISHED, BATCH, RUNS = 60_000, 20_000, 500, 12
+DEAD = 20_000
 
 
 async def fill(connection):
@@ -57,7 +59,7 @@ async def plan(connection, name, *arguments):
     rows = await prepared.fetch(*arguments)
     await connection.execute("SET client_min_messages = warning; SET auto_explain.log_min_duration = -1")
     connection.remove_log_listener(heard)
-    (text,) = [message for message in messages if "ModifyTable" in message]
+    (text,) = [message for message in messages if "Query Text" in message]
     return list(nodes(json.loads(text[text.index("{") :])["Plan"])), rows
 
 
@@ -71,6 +73,24 @@ def tables_read_in_full(plan):
     return {node["Relation Name"] for node in plan if node["Node Type"] == "Seq Scan"} & {"live_jobs", "finished_jobs"}
 
 
+def assert_is_a_claim_by_the_index(plan):
+    """A TID scan on the outside, and inside an index scan that ends at the last row it needs."""
+    assert not tables_read_in_full(plan)
+    assert all("Sort" not in one["Node Type"] for one in plan), "the claim sorts the whole queue"
+    assert [one["Node Type"] for one in plan if one.get("Relation Name") == "live_jobs"] == [
+        "ModifyTable",
+        "Index Scan",
+        "Tid Scan",
+    ]
+    (inside,) = [one for one in plan if one.get("Index Name") == "live_jobs_ready"]
+    assert "ROW(scheduled_at, id) >= " in inside["Index Cond"]
+    assert inside["Actual Rows"] * inside["Actual Loops"] <= BATCH
+
+
+def blocks(node):
+    return node["Shared Hit Blocks"] + node["Shared Read Blocks"]
+
+
 async def test_the_hot_statements_never_read_a_table_in_full(filled):
     node = await a_node(filled)
     inserting, rows = await plan(
@@ -79,17 +99,15 @@ async def test_the_hot_statements_never_read_a_table_in_full(filled):
     assert len(rows) == BATCH
     assert not tables_read_in_full(inserting)
 
-    fetching, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096)
+    fetching, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096, *FROM_THE_START)
     assert len(claimed) == BATCH
-    assert not tables_read_in_full(fetching)
-    assert all(one["Node Type"] != "Sort" for one in fetching), "the claim sorts the whole queue"
-    assert any(one.get("Index Name") == "live_jobs_ready" and one["Actual Rows"] <= BATCH for one in fetching)
+    assert_is_a_claim_by_the_index(fetching)
 
     completing, rows = await plan(filled, "ack_completed", [row["id"] for row in claimed], node, 1)
     assert len(rows) == BATCH
     assert not tables_read_in_full(completing)
 
-    _, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096)
+    _, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096, *FROM_THE_START)
     kinds = [Complete(), Retry(30.0, "bad", Failure("E", "m")), Snooze(5), Discard()]
     ended = [
         Finished(Job(id=row["id"], type="work", attempt=1, attempted_at=row["attempted_at"]), kinds[place % 4])
@@ -98,6 +116,14 @@ async def test_the_hot_statements_never_read_a_table_in_full(filled):
     acking, rows = await plan(filled, "ack_jobs", node, *Written.of(ended, "").columns(), "rxjobs")
     assert len(rows) == BATCH
     assert not tables_read_in_full(acking)
+
+
+async def test_a_claim_that_is_narrowed_goes_by_the_same_index(filled):
+    node = await a_node(filled)
+    narrowed = "mail", BATCH, ["work"], node, [], '{"n": 5000}', 4096
+    fetching, claimed = await plan(filled, "fetch_jobs_where", *narrowed, *FROM_THE_START)
+    assert len(claimed) == 1
+    assert_is_a_claim_by_the_index(fetching)
 
 
 async def test_staging_reads_nothing_but_what_waits(filled):
@@ -118,10 +144,58 @@ async def test_the_cost_of_a_claim_and_its_ack_does_not_grow_with_what_was_done_
     node = await a_node(filled)
     pages = []
     for _ in range(RUNS):
-        fetching, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096)
+        fetching, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096, *FROM_THE_START)
         completing, rows = await plan(filled, "ack_completed", [row["id"] for row in claimed], node, 1)
         assert len(rows) == BATCH
-        assert not tables_read_in_full(fetching + completing)
-        pages.append(sum(plan[0]["Shared Hit Blocks"] + plan[0]["Shared Read Blocks"] for plan in (fetching, completing)))
+        assert not tables_read_in_full(completing)
+        assert_is_a_claim_by_the_index(fetching)
+        pages.append(sum(blocks(plan[0]) for plan in (fetching, completing)))
     assert max(pages) < 30 * BATCH  # to claim one row and to move it takes 21 pages, indexes included
     assert pages[-1] < pages[0] * 1.25
+
+
+@pytest.fixture
+async def pinned(ground):
+    """A session with an old snapshot: what is deleted from now on stays where it is."""
+    connection = await asyncpg.connect(ground)
+    await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class LIMIT 1")
+    yield connection
+    await connection.close()
+
+
+@pytest.mark.parametrize("mode", ["auto", "force_generic_plan"])
+async def test_a_claim_from_the_marks_does_not_step_over_what_an_old_transaction_keeps(ground, pinned, mode):
+    connection = await asyncpg.connect(await emptied(ground))
+    await connection.execute(f"SET plan_cache_mode = {mode}")
+    await connection.execute(
+        f"""
+        INSERT INTO rxjobs.live_jobs (type, queue, priority) SELECT 'work', 'mail', n % 2 FROM generate_series(1, {DEAD}) AS n;
+        UPDATE rxjobs.live_jobs SET state = 'executing';
+        DELETE FROM rxjobs.live_jobs;
+        """
+    )
+    marks = (await connection.fetchval("SELECT now()"),) * PRIORITIES, (0,) * PRIORITIES
+    await connection.execute(
+        f"INSERT INTO rxjobs.live_jobs (type, queue) SELECT 'work', 'mail' FROM generate_series(1, {3 * RUNS})"
+    )
+    node = await a_node(connection)
+
+    async def read(name, *arguments):
+        """The blocks that are read to find what is asked for."""
+        found, rows = await plan(connection, name, *arguments)
+        return sum(blocks(one) for one in found if one.get("Index Name") == "live_jobs_ready"), len(rows)
+
+    claim = "mail", 1, ["work"], node, 4096
+    for _ in range(RUNS):
+        blocks_read, rows = await read("fetch_jobs", *claim, *marks)
+        assert rows == 1
+        assert blocks_read < 10
+        blocks_read, rows = await read("fetch_jobs_where", "mail", 1, ["work"], node, [], "{}", 4096, *marks)
+        assert rows == 1
+        assert blocks_read < 10
+    blocks_read, rows = await read("fetch_jobs", *claim, *FROM_THE_START)
+    assert rows == 1
+    assert blocks_read > 200, "nothing dead was in the way, so that this proves nothing"
+    blocks_read, _ = await read("ready_behind", "mail", ["work"], [], "{}", *marks)
+    assert 200 < blocks_read < 2_000
+    await connection.close()

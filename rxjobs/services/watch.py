@@ -1,0 +1,81 @@
+"""Watch the event loop from a thread: a job that blocks it holds up all others, and nothing on it can say so."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+
+from rxjobs import perform
+from rxjobs.awaiting import LoopScheduler
+from rxjobs.events import Emit, LoopBlocked
+from rxjobs.job import Job
+from rxjobs.log_lines import Indented
+
+log = logging.getLogger("rxjobs.watch")
+
+BLOCKED_SECONDS = 1.0
+MOMENT = 0.05
+"""Seconds for a loop that comes back just now: this whole process may have been stopped."""
+
+
+class LoopWatch:
+    """Tells of a loop that does not run for `seconds`: where it is held up, in the log, and for how long it was, as an event."""
+
+    def __init__(self, scheduler: LoopScheduler, emit: Emit, *, seconds: float = BLOCKED_SECONDS) -> None:
+        self._scheduler = scheduler
+        self._emit = emit
+        self._seconds = seconds
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="rxjobs-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no longer; blocks a moment, so not to be called on the loop."""
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(self._seconds / 4):
+            asked, answered = time.monotonic(), threading.Event()
+            self._do(answered.set)
+            if not answered.wait(self._seconds) and not answered.wait(MOMENT) and not self._stopping.is_set():
+                self._tell(asked, answered)
+
+    def _tell(self, asked: float, answered: threading.Event) -> None:
+        frame = sys._current_frames().get(self._scheduler.thread)
+        job = _job_in(frame)
+        log.warning(
+            "the event loop has not run for %g s, and no job on it does%s; a job that computes or waits without await belongs in a "
+            "thread or a process. It is here:\n%s",
+            self._seconds,
+            "" if job is None else f": it is held up by job {job.id} ({job.type})",
+            Indented("".join(traceback.format_stack(frame))),
+        )
+        while not answered.wait(self._seconds):
+            if self._stopping.is_set():
+                return
+        seconds, id_ = time.monotonic() - asked, None if job is None else job.id
+        log.warning("the event loop runs again after %.1f s", seconds)
+        self._do(lambda: self._emit(LoopBlocked(seconds=seconds, job=id_)))
+
+    def _do(self, action: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop was closed just now
+            self._scheduler.here(action)
+
+
+def _job_in(frame: FrameType | None) -> Job | None:
+    """The job whose run a thread is in."""
+    while frame is not None:
+        if frame.f_code.co_filename == perform.__file__ and isinstance(job := frame.f_locals.get("job"), Job):
+            return job
+        frame = frame.f_back
+    return None

@@ -1,0 +1,320 @@
+"""Faults: each does one bad thing to a ground that is at work, and mends it again before it returns, if it can be mended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from random import Random
+
+import asyncpg
+import psutil
+
+from tests.chaos.enqueuer import definitions
+from tests.chaos.ground import LEADER, LEASE, Ground, Worker
+from tests.chaos.ledger import Answer, now
+from tests.proxy import listening
+from tests.waiting import until
+
+Fault = Callable[[Ground, Random], Awaitable[None]]
+
+CLAIM, ACK = "-- Claim up to", "-- Write down"
+"""How the statements begin."""
+PHASES = {"claim sent": (CLAIM, "B"), "claim answered": (CLAIM, "Z"), "ack sent": (ACK, "B"), "ack answered": (ACK, "Z")}
+
+
+async def kill(ground: Ground, random: Random) -> None:
+    """F1: SIGKILL to a worker at a random phase of its work; another takes its place."""
+    victim = random.choice(ground.alive)
+    phase = random.choice(["running", *PHASES])
+    await reached(victim, phase, random)
+    ground.kill(victim)
+    await ground.spawn()
+
+
+async def reached(victim: Worker, phase: str, random: Random, patience: float = 0.5) -> None:
+    """Wait until a worker comes to a phase; not for ever, since it may have nothing to do."""
+    if phase == "running":
+        await asyncio.sleep(random.uniform(0.0, 0.3))
+        return
+    with suppress(TimeoutError):
+        await asyncio.wait_for(victim.link.watch_for(*PHASES[phase]).sprung.wait(), patience)
+
+
+async def kill_leader(ground: Ground, random: Random) -> None:
+    """F34: SIGKILL to the worker that leads; there is another leader by the time its lease is over."""
+    ground.kill(await ground.leader())
+    died = now()
+    await ground.leader()
+    took = (now() - died) / 1e9
+    assert took <= LEADER + 1.0, f"{took:.1f} s without a leader"
+    await ground.start()
+
+
+async def pause(ground: Ground, random: Random) -> None:
+    """F3, F35: SIGSTOP to the worker that leads for three leases, then SIGCONT."""
+    victim = await ground.leader()
+    since = ground.freeze(victim)
+    await asyncio.sleep(3 * LEASE)
+    ground.thaw(victim, since)
+
+
+async def restart_fast(ground: Ground, random: Random) -> None:
+    """F4: the server ends its sessions in order, and starts again."""
+    await ground.server.restart("fast")
+
+
+async def restart_immediate(ground: Ground, random: Random) -> None:
+    """F4: the server crashes, and recovers."""
+    await ground.server.restart("immediate")
+
+
+async def kill_postmaster(ground: Ground, random: Random) -> None:
+    """F4: SIGKILL to the server itself."""
+    await ground.server.kill_postmaster()
+    await ground.server.start()
+
+
+async def kill_backend(ground: Ground, random: Random) -> None:
+    """F4: SIGKILL to one session, for which the server ends all others and recovers."""
+    pids = await ground.rows("SELECT pid FROM pg_stat_activity WHERE application_name = 'rxjobs' AND datname = current_database()")
+    if pids:
+        with suppress(ProcessLookupError):
+            os.kill(random.choice(pids)["pid"], signal.SIGKILL)
+    await server_is_back(ground)
+
+
+async def terminate_backends(ground: Ground, random: Random) -> None:
+    """Sessions that are ended by an administrator."""
+    await ground.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rxjobs' AND datname = current_database()"
+    )
+
+
+async def server_is_back(ground: Ground) -> None:
+    """Wait until connections are accepted."""
+
+    async def answers() -> bool:
+        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            return await ground.value("SELECT true") is True
+        return False
+
+    await until(answers)
+
+
+async def reset(ground: Ground, random: Random, *, rounds: int = 3) -> None:
+    """F7: a RST on all links every two seconds."""
+    for _ in range(rounds):
+        for worker in ground.alive:
+            worker.link.reset()
+        await asyncio.sleep(2)
+
+
+async def finish(ground: Ground, random: Random) -> None:
+    """A FIN on all links."""
+    for worker in ground.alive:
+        worker.link.finish()
+
+
+async def blackhole(ground: Ground, random: Random, *, seconds: float = 2 * LEASE) -> None:
+    """F8: all links of one worker are silent for longer than its lease: it has to stop its coroutines in time by itself."""
+    victim = random.choice(ground.alive)
+    for n in range(9):
+        await put(ground, "work", key=f"long/{n}/{now()}", seconds=2 * LEASE)
+    await asyncio.sleep(1)  # by then they run
+    victim.link.silence()
+    await asyncio.sleep(seconds)
+    victim.link.heal()
+
+
+async def blackhole_listen(ground: Ground, random: Random, *, seconds: float = 3.0) -> None:
+    """F9: the links on which workers listen are silent."""
+    for worker in ground.alive:
+        worker.link.silence(listening)
+    await asyncio.sleep(seconds)
+    for worker in ground.alive:
+        worker.link.heal()
+
+
+async def swallow_notifications(ground: Ground, random: Random, *, seconds: float = 3.0) -> None:
+    """Not one notification arrives, on links that are well."""
+    for worker in ground.alive:
+        worker.link.swallow("A")
+    await asyncio.sleep(seconds)
+    for worker in ground.alive:
+        worker.link.heal()
+
+
+async def slow_links(ground: Ground, random: Random, *, seconds: float = 4.0) -> None:
+    """F10: 200 ms each way."""
+    for worker in ground.alive:
+        worker.link.delay(0.2)
+    await asyncio.sleep(seconds)
+    for worker in ground.alive:
+        worker.link.heal()
+
+
+async def cut_acks(ground: Ground, random: Random, *, times: int = 10) -> None:
+    """F11: outcomes are committed and the answer is lost, so often."""
+    workers = ground.alive
+    traps = [worker.link.cut_after(ACK, random.choice("CZ"), -(-times // len(workers))) for worker in workers]
+    await asyncio.gather(*(until(lambda trap=trap: trap.sprung.is_set(), seconds=30) for trap in traps))  # type: ignore[misc]
+
+
+async def cut_claims(ground: Ground, random: Random, *, times: int = 4) -> None:
+    """Claims are committed and the answer is lost, so often."""
+    workers = ground.alive
+    traps = [worker.link.cut_after(CLAIM, "Z", -(-times // len(workers))) for worker in workers]
+    await asyncio.gather(*(until(lambda trap=trap: trap.sprung.is_set(), seconds=30) for trap in traps))  # type: ignore[misc]
+
+
+async def greedy_jobs(ground: Ground, random: Random) -> None:
+    """F12: a job holds every connection of its node's pool, for longer than a lease: see Ground."""
+    await put(ground, "greedy", key=f"greedy/{now()}", calls=10)
+    await asyncio.sleep(1.5 * LEASE)
+
+
+async def deadlocks(ground: Ground, random: Random, *, rounds: int = 3) -> None:
+    """F14: two sessions lock rows that are worked on, in opposite orders, and cancel some of them meanwhile."""
+    for _ in range(rounds):
+        ids = [row["id"] for row in await ground.rows("SELECT id FROM rxjobs.live_jobs ORDER BY id LIMIT 40")]
+        await asyncio.gather(_touch(ground, ids), _touch(ground, ids[::-1]))
+
+
+async def _touch(ground: Ground, ids: list[int]) -> None:
+    connection = await asyncpg.connect(ground.dsn)
+    try:
+        async with connection.transaction():
+            for id_ in ids:
+                await connection.execute("SELECT FROM rxjobs.live_jobs WHERE id = $1 FOR UPDATE", id_)
+                await asyncio.sleep(0.005)
+    except asyncpg.DeadlockDetectedError:
+        pass
+    finally:
+        await connection.close()
+
+
+async def serialization(ground: Ground, random: Random) -> None:
+    """F14: for a time every statement runs into the errors of strict isolation."""
+    name = (await ground.value("SELECT current_database()")) or ""
+    await ground.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    await terminate_backends(ground, random)
+    await asyncio.sleep(3)
+    await ground.execute(f"ALTER DATABASE {name} RESET default_transaction_isolation")
+    await terminate_backends(ground, random)
+
+
+async def lock_table(ground: Ground, random: Random, *, seconds: float = 2 * LEASE) -> None:
+    """F15: somebody holds the table for himself."""
+    connection = await asyncpg.connect(ground.dsn)
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE rxjobs.live_jobs IN ACCESS EXCLUSIVE MODE")
+        await asyncio.sleep(seconds)
+    await connection.close()
+
+
+async def block_loop(ground: Ground, random: Random) -> None:
+    """F19: a job holds the whole event loop of its worker for three leases."""
+    await put(ground, "block", key=f"block/{now()}", seconds=3 * LEASE)
+    await asyncio.sleep(3 * LEASE)
+
+
+async def crash_children(ground: Ground, random: Random) -> None:
+    """F24: jobs kill their own process, beside others that do not."""
+    for n in range(2):
+        await put(ground, "crash", key=f"crash/{n}/{now()}")
+        await put(ground, "child", key=f"child/{n}/{now()}", seconds=0.5)
+    await asyncio.sleep(1)
+
+
+async def freeze_child(ground: Ground, random: Random) -> None:
+    """F24: a child stops answering, and is killed."""
+    await put(ground, "child", key=f"frozen/{now()}", seconds=2.0)
+    await asyncio.sleep(1)
+    for worker in ground.alive:
+        for child in psutil.Process(worker.pid).children():
+            with suppress(psutil.Error):
+                child.suspend()
+                await asyncio.sleep(0.2)
+                ground.kill_child(child)
+
+
+async def unknown_type(ground: Ground, random: Random) -> None:
+    """F32: jobs of a type that nobody here knows."""
+    ground.may_wait |= {"of_tomorrow"}
+    await ground.execute("INSERT INTO rxjobs.live_jobs (type, args) SELECT 'of_tomorrow', '{}' FROM generate_series(1, 1000)")
+
+
+POISON = (
+    "null",
+    "1",
+    "[]",
+    '"x"',
+    "{}",
+    '{"key": 1}',
+    '{"key": "k", "seconds": "long"}',
+    '{"key": "k", "seconds": NaN}',
+    "deep",
+    "large",
+)
+
+
+async def poison_rows(ground: Ground, random: Random) -> None:
+    """F22: rows whose arguments no app has written, each among others that are well."""
+    for args in POISON:
+        text = {"deep": '{"key": ' + "[" * 1000 + "]" * 1000 + "}", "large": '{"key": "' + "x" * 4_000_000 + '"}'}.get(args, args)
+        with suppress(asyncpg.DataError):  # what PostgreSQL refuses cannot be there
+            await ground.execute("INSERT INTO rxjobs.live_jobs (type, args) VALUES ('work', $1::text::json)", text)
+
+
+async def large_ids(ground: Ground, random: Random) -> None:
+    """F51: ids beyond 2^53, where a float would take one for another."""
+    if await ground.value("SELECT last_value FROM rxjobs.live_jobs_id_seq") < 2**53:
+        await ground.execute(f"ALTER TABLE rxjobs.live_jobs ALTER COLUMN id RESTART WITH {2**53 + 1}")
+
+
+async def junk_notifications(ground: Ground, random: Random, *, count: int = 2000) -> None:
+    """F42: anybody may notify."""
+    junk = ["", "x" * 7_990, "default\x01", '{"pause": "default"}', "défaut", "\\xff", "default"]
+    connection = await asyncpg.connect(ground.dsn)
+    try:
+        for n in range(count // 100):
+            await connection.executemany("SELECT pg_notify('rxjobs', $1 || $2)", [(one, str(n)) for one in junk for _ in range(14)])
+    finally:
+        await connection.close()
+
+
+async def herd(ground: Ground, random: Random, *, count: int = 1000) -> None:
+    """F40: as many enqueues as go, each by itself, each with its own notification."""
+    async with definitions(ground.dsn) as app:
+        work = app.definition("work")
+
+        async def some(part: int) -> None:
+            for n in range(count // 20):
+                key = f"herd/{now()}/{part}/{n}"
+                await app.enqueue(work.new(key=key))
+                ground.answers[key] = Answer.OK
+
+        await asyncio.gather(*(some(part) for part in range(20)))
+
+
+async def put(ground: Ground, type_: str, **args: object) -> None:
+    """One job of a type that the workers know."""
+    await ground.execute(
+        "INSERT INTO rxjobs.live_jobs (type, args, max_attempts) VALUES ($1, $2::text::json, 3)", type_, json.dumps(args)
+    )
+
+
+SERVER_FAULTS: tuple[Fault, ...] = (restart_fast, restart_immediate, kill_postmaster, kill_backend, terminate_backends)
+LINK_FAULTS: tuple[Fault, ...] = (
+    reset, finish, blackhole, blackhole_listen, swallow_notifications, slow_links, cut_acks, cut_claims,
+)  # fmt: skip
+WORKER_FAULTS: tuple[Fault, ...] = (kill, kill_leader, pause)
+LOCK_FAULTS: tuple[Fault, ...] = (deadlocks, serialization, lock_table, greedy_jobs)
+JOB_FAULTS: tuple[Fault, ...] = (
+    block_loop, crash_children, freeze_child, unknown_type, poison_rows, large_ids, junk_notifications, herd,
+)  # fmt: skip
+ALL: tuple[Fault, ...] = (*SERVER_FAULTS, *LINK_FAULTS, *WORKER_FAULTS, *LOCK_FAULTS, *JOB_FAULTS)

@@ -1,0 +1,298 @@
+"""Where faults happen: a database, workers that each have a link of their own to it, and a look at everything afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import asyncpg
+import psutil
+
+import rxjobs as rj
+from tests.chaos import checker, ledger
+from tests.chaos.ledger import Answer
+from tests.proxy import Proxy
+from tests.servers import PrivatePostgres
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+LEASE, RESCUE, LEADER = 2.0, 1.0, 1.0
+"""Seconds: a lease, between two looks for dead nodes, and for a leader that fell silent."""
+FAST = {
+    "RXJOBS_LEASE_SECONDS": str(LEASE),
+    "RXJOBS_HEARTBEAT_SECONDS": "0.5",
+    "RXJOBS_RESCUE_SECONDS": str(RESCUE),
+    "RXJOBS_LEADER_SECONDS": str(LEADER),
+    "RXJOBS_POLL_SECONDS": "0.5",
+    "RXJOBS_SHUTDOWN_GRACE": "3",
+}
+SMALL = {"shared_buffers": "32MB", "max_connections": "80"}
+LOOK = 0.25
+
+WATCHED = """
+CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'job % has ended, and must not change', OLD.id;
+END $$;
+CREATE TRIGGER terminal_rows_never_change BEFORE UPDATE OR DELETE ON rxjobs.finished_jobs
+    FOR EACH ROW EXECUTE FUNCTION public.refuse();
+CREATE FUNCTION public.take_long() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_sleep(3);
+    RETURN NEW;
+END $$;
+CREATE TRIGGER late_rows_take_long BEFORE INSERT ON rxjobs.live_jobs
+    FOR EACH ROW WHEN (NEW.type = 'late') EXECUTE FUNCTION public.take_long();
+"""
+ROWS = """
+SELECT id, type, state, attempt, max_attempts, errors, args::text AS args,
+       EXISTS (SELECT FROM rxjobs.nodes WHERE id = jobs.node AND expires_at > now()) AS is_leased
+FROM rxjobs.jobs AS jobs
+"""
+
+
+class Worker:
+    """A worker process, and its own link to the database."""
+
+    def __init__(self, process: subprocess.Popen[bytes], link: Proxy, log: Path) -> None:
+        self.process = process
+        self.link = link
+        self._log = log
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+
+class Ground:
+    """One database on a server that may be broken, and who works on it."""
+
+    def __init__(self, server: PrivatePostgres) -> None:
+        self.server = server
+        self.workers: list[Worker] = []
+        self.answers: dict[str, Answer] = {}
+        self.died: dict[int, int] = {}
+        """When which worker was killed."""
+        self.absences: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.use: dict[int, tuple[int, int, int]] = {}
+        self.may_wait: frozenset[str] = frozenset()
+        self._name = f"chaos_{uuid4().hex[:12]}"
+        self._stack = AsyncExitStack()
+
+    @property
+    def dsn(self) -> str:
+        """The database, by no proxy."""
+        return urlsplit(self.server.dsn)._replace(path=f"/{self._name}").geturl()
+
+    async def __aenter__(self) -> Self:
+        self._folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="rxjobs-chaos-")))
+        self._ledgers = self._folder / "ledgers"
+        self._ledgers.mkdir()
+        await self._execute(self.server.dsn, f"CREATE DATABASE {self._name} TEMPLATE template0")
+        await rj.App(self.dsn).migrate()
+        await self.execute(WATCHED)
+        # before it has been up for a lease nobody is rescued
+        await until(lambda: self.value(f"SELECT now() - pg_postmaster_start_time() > interval '{LEASE} seconds'"))
+        looking = asyncio.create_task(self._look_for_ever())
+        self._stack.callback(looking.cancel)
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        for worker in self.workers:
+            self._kill(worker)
+        await self._stack.aclose()
+        with suppress(OSError, asyncpg.PostgresError):  # the server may be what was broken last
+            await self._execute(self.server.dsn, f"DROP DATABASE {self._name} WITH (FORCE)")
+
+    # who works
+
+    async def start(self, count: int = 1, queues: str = "default healthy") -> list[Worker]:
+        """Start workers, and wait until they have joined."""
+        started = await self.spawn(count, queues)
+        for worker in started:
+            await until(
+                lambda worker=worker: self.value("SELECT count(*) FROM rxjobs.nodes WHERE pid = $1", worker.pid),  # type: ignore[misc]
+                seconds=20,
+            )
+        return started
+
+    async def spawn(self, count: int = 1, queues: str = "default healthy") -> list[Worker]:
+        """Start workers."""
+        started = [self._spawn(await self._stack.enter_async_context(Proxy(self.dsn)), queues) for _ in range(count)]
+        self.workers += started
+        return started
+
+    def _spawn(self, link: Proxy, queues: str) -> Worker:
+        log = self._folder / f"log-{uuid4().hex}"
+        ours = {"RXJOBS_DSN": link.dsn, "LEDGERS": str(self._ledgers), "PYTHONPATH": str(ROOT), "QUEUES": queues}
+        command = [sys.executable, "-W", "error", "-m", "tests.chaos.worker"]
+        with log.open("wb") as out:
+            process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **FAST, **ours}, stdout=out, stderr=out)
+        return Worker(process, link, log)
+
+    @property
+    def alive(self) -> list[Worker]:
+        """The workers that were not killed."""
+        return [worker for worker in self.workers if worker.is_alive]
+
+    async def leader(self) -> Worker:
+        """The one that leads."""
+        leading = "SELECT pid FROM rxjobs.nodes JOIN rxjobs.leaders ON node = id WHERE leaders.expires_at > now()"
+        pids = {worker.pid: worker for worker in self.alive}
+        found: Worker = await until(lambda: self._one_of(pids, leading))
+        return found
+
+    async def _one_of(self, pids: dict[int, Worker], sql: str) -> Worker | None:
+        return pids.get(await self.value(sql))
+
+    def kill(self, worker: Worker) -> int:
+        """Kill it with SIGKILL; gives when it was dead."""
+        family = self._kill(worker)
+        self.died |= dict.fromkeys(family, ledger.now())
+        return self.died[worker.pid]
+
+    def kill_child(self, child: psutil.Process) -> None:
+        """Kill one of a worker's children."""
+        child.kill()
+        self.died[child.pid] = ledger.now()
+
+    def _kill(self, worker: Worker) -> list[int]:
+        children: list[psutil.Process] = []
+        with suppress(psutil.NoSuchProcess):
+            children = psutil.Process(worker.pid).children(recursive=True)
+        worker.process.kill()
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        worker.process.wait()
+        return [worker.pid, *(child.pid for child in children)]
+
+    def freeze(self, worker: Worker) -> int:
+        """Stop it with SIGSTOP; gives when."""
+        worker.process.send_signal(signal.SIGSTOP)
+        return ledger.now()
+
+    def thaw(self, worker: Worker, since: int) -> None:
+        """Let it go on; from now on it is a node that was away."""
+        worker.process.send_signal(signal.SIGCONT)
+        # what it does until it has noticed is done in good faith
+        self.absences[worker.pid].append((since, ledger.now() + int(LEASE * 1e9)))
+
+    # what is there
+
+    async def execute(self, sql: str, *args: Any) -> None:
+        await self._execute(self.dsn, sql, *args)
+
+    async def value(self, sql: str, *args: Any) -> Any:
+        """The first value of a row."""
+        rows = await self.rows(sql, *args)
+        return rows[0][0] if rows else None
+
+    async def rows(self, sql: str, *args: Any) -> list[asyncpg.Record]:
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            found: list[asyncpg.Record] = await connection.fetch(sql, *args)
+            return found
+        finally:
+            await connection.close()
+
+    @property
+    def lines(self) -> list[ledger.Line]:
+        """What the workers have noted so far."""
+        return ledger.read(self._ledgers)
+
+    @property
+    def attempts(self) -> list[ledger.Interval]:
+        """The attempts so far."""
+        return ledger.intervals(self.lines, self.died)
+
+    async def started(self, more: int, *, queue: str | None = None, seconds: float = 15.0) -> float:
+        """Wait until so many more attempts have begun; gives how long that took, seconds."""
+        since = ledger.now()
+
+        def begun() -> bool:
+            new = (line for line in self.lines if line.what == "start" and line.at > since and queue in (None, line.queue))
+            return sum(1 for _ in new) >= more
+
+        await until(begun, seconds=seconds)
+        return (ledger.now() - since) / 1e9
+
+    async def drained(self, seconds: float = 30.0) -> None:
+        """Wait until every job has ended that anybody runs."""
+        # what was rescued twice waits for its backoff, a quarter of a minute: that is not what is looked at here
+        await self.execute("UPDATE rxjobs.live_jobs SET scheduled_at = now() WHERE state = 'retryable'")
+        left = "SELECT count(*) FROM rxjobs.live_jobs WHERE NOT type = ANY ($1::text[])"
+        try:
+            await until(lambda: self._is_zero(left, list(self.may_wait)), seconds=seconds, every=0.1)
+        except AssertionError:
+            found = await self.rows(
+                f"SELECT *, now() AS now FROM ({ROWS}) AS jobs WHERE state IN ('available','executing','scheduled','retryable')"
+            )
+            raise AssertionError(
+                f"not drained after {seconds:g} s: {[dict(row) for row in found[:5]]} and more, {len(found)}"
+            ) from None
+
+    async def _is_zero(self, sql: str, *args: Any) -> bool:
+        with suppress(OSError, asyncpg.PostgresError):
+            return bool(await self.value(sql, *args) == 0)
+        return False
+
+    async def verdict(self) -> list[str]:
+        """What was not kept. To be asked when everything is drained, healed and thawed."""
+        run = checker.Run(
+            rows=[_row(record) for record in await self.rows(ROWS)],
+            attempts=self.attempts,
+            answers=self.answers,
+            absences=self.absences,
+            changed_when_terminal=sum(worker.log.count("has ended, and must not change") for worker in self.workers),
+            use=self.use,
+            may_wait=self.may_wait,
+        )
+        return checker.violations(run)
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            connections = await self._connections()
+            for worker in self.alive:
+                with suppress(psutil.Error):
+                    process = psutil.Process(worker.pid)
+                    seen = process.memory_info().rss, process.num_threads(), connections.get(worker.pid, 0)
+                    self.use[worker.pid] = tuple(map(max, seen, self.use.get(worker.pid, seen)))  # type: ignore[assignment]
+            await asyncio.sleep(LOOK)
+
+    async def _connections(self) -> dict[int, int]:
+        # those to its own link: the server sees only the proxy
+        return {worker.pid: len(worker.link.links) for worker in self.alive}
+
+    async def _execute(self, dsn: str, sql: str, *args: Any) -> None:
+        connection = await asyncpg.connect(dsn)
+        try:
+            await connection.execute(sql, *args)
+        finally:
+            await connection.close()
+
+
+def _row(record: asyncpg.Record) -> checker.Row:
+    key = None
+    with suppress(ValueError, AttributeError, RecursionError):
+        key = json.loads(record["args"]).get("key")
+    return checker.row_of(dict(record), key, json.loads(record["errors"]))

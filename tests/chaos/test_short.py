@@ -1,0 +1,157 @@
+"""One round of each fault, under load, judged by what the workers wrote down and by what the table says."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.chaos import checker, faults
+from tests.chaos.enqueuer import enqueuing
+from tests.chaos.ground import LEASE, RESCUE
+from tests.chaos.ledger import now
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+
+BUSY = 1.5
+"""Seconds that a machine with two cores and much else to do may add."""
+
+
+@asynccontextmanager
+async def load(ground, workers, *, rate=60.0, seconds=0.05):
+    """Workers, and jobs for both queues; afterwards all is drained, and everything must have held."""
+    await ground.start(workers)
+    async with (
+        enqueuing(ground.dsn, "default", rate=rate, seconds=seconds) as busy,
+        enqueuing(ground.dsn, "healthy", queue="healthy", rate=10.0) as healthy,
+    ):
+        await ground.started(20)
+        yield
+    ground.answers |= busy.answers | healthy.answers
+    await ground.drained()
+    assert await ground.verdict() == []
+    assert all(worker.is_alive or worker.pid in ground.died for worker in ground.workers)
+    assert not any("Traceback" in worker.log for worker in ground.alive)
+
+
+def shown(what, **figures):
+    """Tell what was reached, for those who look (pytest -s)."""
+    print(what, {name: round(figure, 2) for name, figure in figures.items()})
+
+
+async def lost_attempts(ground):
+    """How many attempts were written off."""
+    return await ground.value('SELECT count(*) FROM rxjobs.jobs WHERE errors @> \'[{"type": "rxjobs.NodeLost"}]\'')
+
+
+async def test_the_server_keeps_what_it_has_promised(ground):
+    """What is found out here is worth nothing on a server that may lose commits by itself."""
+    for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+        assert await ground.value(f"SHOW {setting}") == "on"
+
+
+async def test_twenty_kills_at_random_phases_lose_nothing_and_double_nothing(ground, random):
+    """F1, and F34: the leader is among the victims."""
+    async with load(ground, 4, seconds=0.3):
+        for number in range(20):
+            await (faults.kill_leader if number % 10 == 5 else faults.kill)(ground, random)
+            await asyncio.sleep(random.uniform(0.1, 0.4))
+        await ground.started(20)
+    took = checker.recovery(ground.attempts, ground.died)
+    shown("again after a kill", of=len(took), p50=checker.percentile(took, 0.5), p99=checker.percentile(took, 0.99))
+    assert len(ground.died) >= 20
+    assert took
+    assert checker.percentile(took, 0.99) <= LEASE + RESCUE + 1.0 + BUSY
+
+
+async def test_a_leader_that_was_stopped_for_three_leases_changes_nothing_when_it_wakes(ground, random):
+    """F3 and F35."""
+    async with load(ground, 2, seconds=0.3):
+        stopped = await ground.leader()
+        await faults.pause(ground, random)
+        await ground.started(20)
+    assert "is not this node's any more" in stopped.log
+    assert await lost_attempts(ground) > 0
+
+
+@pytest.mark.parametrize(
+    "fault", [faults.restart_fast, faults.restart_immediate, faults.kill_backend], ids=lambda fault: fault.__name__
+)
+async def test_a_server_that_restarts_costs_no_job(ground, random, fault):
+    """F4."""
+    async with load(ground, 2):
+        await fault(ground, random)
+        took = await ground.started(1)
+    shown(fault.__name__, first_job=took)
+    assert took <= 3.0 + BUSY
+    assert await lost_attempts(ground) == 0
+
+
+async def test_links_that_are_reset_go_silent_or_lose_their_notifications_cost_no_job(ground, random):
+    """F7, F8, F9."""
+    async with load(ground, 3):
+        before = now()
+        await faults.reset(ground, random, rounds=3)
+        rate = checker.throughput(ground.attempts, "default", before, now())
+        assert rate >= 0.7 * 60.0
+        assert await lost_attempts(ground) == 0
+        await faults.blackhole(ground, random)
+        healed = now()
+        back = await ground.started(20)
+        silent = await ground.value("SELECT now()")
+        await faults.blackhole_listen(ground, random, seconds=3.0)
+        late = await ground.value(
+            "SELECT percentile_cont(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM attempted_at - scheduled_at))::float8 "
+            "FROM rxjobs.finished_jobs WHERE type = 'work' AND attempt = 1 AND inserted_at > $1",
+            silent,
+        )
+        shown("links", reset_rate=rate, back_after_silence=back, start_p99_without_notifications=late)
+        assert late <= 0.5 * 1.1 + 0.5 + BUSY
+    assert healed
+
+
+async def test_answers_to_acks_and_claims_that_are_lost_change_nothing(ground, random):
+    """F11: fifty acks are committed, and the node is not told; and ten claims."""
+    async with load(ground, 3, rate=100.0):
+        await faults.cut_acks(ground, random, times=50)
+        await faults.cut_claims(ground, random, times=10)
+        await ground.started(50)
+    assert await ground.value("SELECT count(*) FROM rxjobs.finished_jobs WHERE state <> 'completed'") == 0
+    assert await lost_attempts(ground) == 0
+
+
+async def test_locks_a_drained_pool_and_a_blocked_loop_cost_no_lease(ground, random):
+    """F12, F14, F15, F19."""
+    async with load(ground, 3):
+        await asyncio.gather(faults.block_loop(ground, random), faults.greedy_jobs(ground, random))
+        await faults.deadlocks(ground, random, rounds=2)
+        await faults.serialization(ground, random)
+        await faults.lock_table(ground, random)
+        took = await ground.started(20)
+    shown("after the lock", twenty_jobs=took)
+    assert took <= 2.0 + BUSY
+    assert await lost_attempts(ground) == 0
+
+
+async def test_jobs_that_are_poison_harm_nobody_but_themselves(ground, random):
+    """F22, F24, F32, F40, F42, F51, beside a queue that is well (I7)."""
+    await faults.large_ids(ground, random)
+    async with load(ground, 2):
+        before = now()
+        for fault in (faults.unknown_type, faults.poison_rows, faults.crash_children, faults.junk_notifications, faults.herd):
+            await fault(ground, random)
+            await ground.started(10)
+        rate = checker.throughput(ground.attempts, "healthy", before, now())
+        shown("the healthy queue", rate=rate)
+        assert rate >= 0.9 * 10.0
+    assert await ground.value("SELECT min(id) FROM rxjobs.finished_jobs") > 2**53
+    assert await ground.value("SELECT max(attempt) FROM rxjobs.live_jobs WHERE type = 'of_tomorrow'") == 0
+    dead = await ground.rows(
+        "SELECT type, count(*) AS jobs FROM rxjobs.finished_jobs WHERE state = 'discarded' GROUP BY type ORDER BY type"
+    )
+    assert dict(map(tuple, dead)) == {"crash": 2, "work": 9}
+    charged = await ground.value(
+        "SELECT max(attempt) FROM rxjobs.finished_jobs WHERE type IN ('child', 'work') AND state = 'completed'"
+    )
+    assert charged == 1

@@ -1,0 +1,107 @@
+"""A worker process that is meant to be ill-treated: two queues, and a ledger of every attempt outside of the database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import rxjobs as rj
+
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""One for all processes, which goes on while they are stopped."""
+
+ledger = os.open(f"{os.environ['LEDGERS']}/{os.getpid()}", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+app = rj.App()
+
+
+def note(what: str) -> None:
+    """One line a fact, each by one write: whole also when this process is killed."""
+    job = rj.current_job()
+    line = f"{what} {job.id} {job.attempt} {os.getpid()} {time.clock_gettime_ns(CLOCK)} {job.queue}\n"
+    os.write(ledger, line.encode())
+
+
+@contextmanager
+def noted() -> Iterator[None]:
+    """Note the start of an attempt, and its end: `stop` where it was asked to stop."""
+    note("start")
+    try:
+        yield
+    except asyncio.CancelledError:
+        note("stop")
+        raise
+    except BaseException:
+        note("end")
+        raise
+    note("end")
+
+
+@app.job(name="work", max_attempts=50, backoff=lambda attempt, error: 0.2)
+async def work(key: str, seconds: float = 0.0) -> None:
+    with noted():
+        await asyncio.sleep(seconds)
+
+
+@app.job(name="flaky", max_attempts=50, backoff=lambda attempt, error: 0.2, breaker=None)
+async def flaky(key: str) -> None:
+    """Fails the first time, asks for more time the second."""
+    with noted():
+        if rj.current_job().attempt == 1:
+            raise ValueError("not yet")
+
+
+@app.job(name="thread", max_attempts=50)
+def thread(key: str, seconds: float = 0.0) -> None:
+    with noted():
+        time.sleep(seconds)
+
+
+@app.job(name="block")
+async def block(key: str, seconds: float) -> None:
+    """A bad citizen: it holds up the whole event loop."""
+    with noted():
+        time.sleep(seconds)  # noqa: ASYNC251 - that is the point
+
+
+@app.job(name="crash", max_attempts=3, executor=rj.in_processes(2), backoff=lambda attempt, error: 0.2, breaker=None)
+def crash(key: str) -> None:
+    with noted():  # its end is noted first: nobody does so afterwards
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.job(name="child", executor=rj.in_processes(2))
+def child(key: str, seconds: float) -> None:
+    with noted():
+        time.sleep(seconds)
+
+
+@app.job(name="greedy")
+async def greedy(key: str, calls: int) -> None:
+    """Holds every connection of the pool for as long as the server takes to answer."""
+    with noted():
+        await asyncio.gather(*(app.enqueue_many([late.new(key=f"{key}/{n}")]) for n in range(calls)))
+
+
+@app.job(name="late")
+async def late(key: str) -> None:
+    """To insert one takes long: see Ground."""
+    with noted():
+        pass
+
+
+if __name__ == "__main__":
+    sides = {"default": 20, "healthy": 5}
+    app.run(
+        *(
+            app.source(queue, max_demand=2 * slots).pipe(rj.execute(concurrency=slots), rj.ack())
+            for queue, slots in sides.items()
+            if queue in os.environ.get("QUEUES", "default healthy").split()
+        )
+    )
+    sys.exit(0)

@@ -1,0 +1,60 @@
+import asyncio
+import threading
+import time
+
+import pytest
+
+from rxjobs.events import LoopBlocked
+from rxjobs.services.watch import LoopWatch
+from rxjobs.testing import a_job, job_type
+from tests.waiting import until
+
+SECONDS = 0.3
+
+
+@pytest.fixture
+def events():
+    return []
+
+
+@pytest.fixture
+async def watch(scheduler, events):
+    watch = LoopWatch(scheduler, events.append, seconds=SECONDS)
+    watch.start()
+    yield watch
+    await asyncio.to_thread(watch.stop)
+
+
+async def test_a_loop_that_is_blocked_is_told_of_with_where_and_by_which_job_and_then_for_how_long(watch, events, caplog):
+    async def blocks() -> None:
+        time.sleep(4 * SECONDS)  # noqa: ASYNC251 - that is the point
+
+    job = a_job(definition=job_type(blocks, name="blocks"))
+    await asyncio.sleep(SECONDS)
+    await job.definition.perform(job, None)
+    await until(lambda: events)
+    [event] = events
+    assert isinstance(event, LoopBlocked)
+    assert event.job == job.id
+    assert 2 * SECONDS < event.seconds < 6 * SECONDS
+    [told] = [record.getMessage() for record in caplog.records if "has not run for" in record.getMessage()]
+    assert f"it is held up by job {job.id} (blocks)" in told
+    assert "time.sleep(4 * SECONDS)" in told
+
+
+async def test_what_is_no_job_of_ours_is_told_of_too(watch, events, caplog):
+    await asyncio.sleep(SECONDS)
+    time.sleep(2 * SECONDS)  # noqa: ASYNC251 - that is the point
+    await until(lambda: events)
+    assert [event.job for event in events] == [None]
+    assert "no job on it does. A" not in caplog.text
+    assert "time.sleep(2 * SECONDS)" in caplog.text
+
+
+async def test_a_loop_that_runs_is_not_told_of_and_a_watch_that_is_stopped_leaves_nothing(watch, events, caplog):
+    for _ in range(30):
+        await asyncio.sleep(SECONDS / 10)
+    assert events == []
+    assert not caplog.records
+    await asyncio.to_thread(watch.stop)
+    assert "rxjobs-watch" not in [thread.name for thread in threading.enumerate()]
