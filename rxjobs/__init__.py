@@ -21,6 +21,7 @@ from rxjobs.errors import (
     SchemaTooNew,
     UnknownJobType,
     UnknownQueue,
+    WornOut,
 )
 from rxjobs.executors.in_pool import in_pool
 from rxjobs.executors.in_processes import in_processes
@@ -79,6 +80,7 @@ __all__ = [
     "State",
     "UnknownJobType",
     "UnknownQueue",
+    "WornOut",
     "ack",
     "buffer",
     "complete",

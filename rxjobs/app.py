@@ -87,6 +87,7 @@ class App:
         self._opened_in: asyncio.AbstractEventLoop | None = None
         self._openings = 0
         self._is_running = False
+        self._ends_process = False
         self._running: Running | None = None
         self._opening: asyncio.Task[None] | None = None
         self._stack = AsyncExitStack()
@@ -223,10 +224,14 @@ class App:
         at once. Exits with code 1 when a pipeline broke too often, and with 75, for a fresh start, when too many jobs do not stop
         that were to.
 
-        A job whose code does not stop, such as a plain function in a thread, is not released, since it still runs: the process
-        ends at once when all else is done, without coming back from here, and the lease that runs out then frees the job.
+        A job whose code does not stop, such as a plain function in a thread, is released too, for a moment longer than the process
+        needs to end: it ends at once when all else is done, and does not come back from here.
         """
-        serve(lambda: self.running(*pipelines))
+        self._ends_process = True
+        try:
+            serve(lambda: self.running(*pipelines))
+        finally:
+            self._ends_process = False
 
     @asynccontextmanager
     async def running(self, *pipelines: Observable[Any] | Pipeline) -> AsyncIterator[Running]:
@@ -245,7 +250,7 @@ class App:
                 try:
                     yield running
                 finally:
-                    await running.stop(self.settings.shutdown_grace)
+                    await running.stop(self.settings.shutdown_grace, ends_process=self._ends_process)
         finally:
             self._is_running = False
             self._running = None

@@ -25,6 +25,8 @@ QUEUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 TAG_LIMIT = (32, 64)
 META_LIMIT = 64 * 1024
 LONGEST_DELAY = timedelta(days=3660)
+EARLIEST = datetime(1900, 1, 2, tzinfo=UTC)
+"""Earlier instants a row does not take: the first of all is endless to PostgreSQL."""
 
 
 def check_number(owner: str, name: str, value: Any, least: float, most: float, kind: Any = int) -> None:
@@ -247,8 +249,8 @@ def check_instant(owner: str, instant: Any) -> None:
         raise InvalidOption(f"{owner}: scheduled_at takes a datetime, not {instant!r:.100}")
     if instant.tzinfo is None:
         raise InvalidOption(f"{owner}: scheduled_at needs a time zone, {instant!r} has none; add tzinfo=UTC")
-    if abs(instant - datetime.now(UTC)) > LONGEST_DELAY:
-        raise InvalidOption(f"{owner}: scheduled_at is at most ten years away, not {instant}")
+    if instant < EARLIEST or instant - datetime.now(UTC) > LONGEST_DELAY:
+        raise InvalidOption(f"{owner}: scheduled_at is at most ten years away, and in no century before the last, not {instant}")
 
 
 def check_meta(owner: str, meta: Mapping[str, Any]) -> None:

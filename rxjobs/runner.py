@@ -34,6 +34,8 @@ FIRST_RESTART, LONGEST_RESTART = 0.5, 30.0
 LAST_WRITES = 3.0
 """Seconds that a killed pipeline's last outcomes get to be written down."""
 LOOK = 0.02
+UNTIL_EXIT = 5.0
+"""Seconds that a process surely needs no more of to end, once its jobs have."""
 LOOK_AT_WEAR = 1.0
 """Seconds between looks at what was left behind."""
 MOST_LEFT_BEHIND = 64
@@ -219,10 +221,11 @@ class Running:
         """The node has a lease again."""
         self.is_cut_off = False
 
-    async def stop(self, grace: float) -> None:
+    async def stop(self, grace: float, *, ends_process: bool = False) -> None:
         """End: fetching stops at once, jobs in flight get `grace` seconds, the rest are stopped and released, all is written down.
 
-        A job whose code does not stop is not released, so that nobody runs it meanwhile: its lease will free it.
+        A job whose code does not stop is not released, so that nobody runs it meanwhile, and its lease will free it; unless the
+        process ends now, and that code with it: then it is released for long enough that it surely has.
         """
         for one in self._pipelines:
             one.stop()
@@ -235,10 +238,19 @@ class Running:
         if not await self._until(self._is_written, LAST_WRITES):
             unwritten = sorted(self.held_ids - self.running_ids)
             log.error("the outcomes of jobs %s could not be written down; their lease will free them", unwritten[:100])
-        if self.running_ids:
+        if self.running_ids and ends_process:
+            await self._release_what_ends_with_the_process()
+        elif self.running_ids:
             log.error("jobs %s do not stop, and are not released; their lease will free them", sorted(self.running_ids)[:100])
         for one in self._pipelines:
             one.scope.close()
+
+    async def _release_what_ends_with_the_process(self) -> None:
+        jobs = [job for one in self._pipelines for job in one.scope.running]
+        log.warning("jobs %s do not stop: they end with this process, and are released", sorted(job.id for job in jobs)[:100])
+        for job in jobs:
+            settle(Finished(job, Release(UNTIL_EXIT, "its process ended")))
+        await self._until(lambda: not self.held_ids, LAST_WRITES)
 
     async def close_executors(self) -> None:
         """End the threads and processes that jobs and stages run on."""

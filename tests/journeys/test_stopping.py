@@ -50,23 +50,24 @@ async def test_jobs_that_need_longer_than_the_grace_are_released_without_losing_
 
 
 @pytest.mark.parametrize("kind", ["thread", "stubborn"])
-async def test_a_job_that_does_not_stop_is_not_released_and_its_process_ends_in_time(connection, dsn, start, kind):
-    """So that nobody runs it while it still runs here; the lease that nobody renews frees it."""
-    grace, lease = 1.0, 3.0
+async def test_a_job_that_does_not_stop_ends_with_its_process_and_loses_no_attempt(connection, dsn, start, kind):
+    """It is released for longer than its process needs to end, so that nobody runs it while it still runs here."""
+    grace = 1.0
     await fill(connection, kind, 2, args={"seconds": 60})
     await fill(connection, "work", 2, args={"seconds": 60})
-    worker = start(dsn, rxjobs_shutdown_grace=grace, rxjobs_lease_seconds=lease, rxjobs_heartbeat_seconds=0.5)
+    worker = start(dsn, rxjobs_shutdown_grace=grace)
     await until(lambda: len(worker.lines("start")) == 4)
     worker.process.send_signal(signal.SIGTERM)
     sent = time.monotonic()
     assert await worker.ended(10) == 0, worker.log
     assert time.monotonic() - sent < grace + 2
-    assert "do not stop, and are not released" in worker.log
-    assert await states(connection) == {("executing", 1): 2, ("available", 0): 2}
-    assert await connection.fetchval("SELECT expires_at > now() FROM rxjobs.nodes")
+    assert "do not stop: they end with this process" in worker.log
+    assert await states(connection) == {("scheduled", 0): 2, ("available", 0): 2}
+    assert await connection.fetchval("SELECT min(scheduled_at) > now() FROM rxjobs.live_jobs WHERE state = 'scheduled'")
+    assert await connection.fetchval("SELECT count(*) FROM rxjobs.nodes") == 0
     stuck = [line.id for line in worker.lines("start") if line.id <= 2]
     ended = time.time()
-    other = start(dsn, rxjobs_shutdown_grace=0, rxjobs_lease_seconds=lease, rxjobs_heartbeat_seconds=0.5, rxjobs_rescue_seconds=0.5)
+    other = start(dsn, rxjobs_shutdown_grace=0)
     await until(lambda: set(stuck) <= set(other.ids("start")))
     assert min(line.at for line in other.lines("start") if line.id in stuck) > ended
 

@@ -103,7 +103,7 @@ def test_options_are_bounded(work, options):
 def test_options_up_to_the_bounds_are_taken(work):
     work.options(delay=3650 * 86400.0, max_attempts=1000, priority=9, tags=["x" * 64] * 32, meta={"x": "y" * 60_000})
     work.options(scheduled_at=datetime.now(UTC) + timedelta(days=3650))
-    work.options(scheduled_at=datetime(1, 1, 2, tzinfo=UTC))
+    work.options(scheduled_at=datetime(1900, 1, 2, tzinfo=UTC))
 
 
 class Loud(Exception):
