@@ -32,7 +32,7 @@ check: $(READY) ## lint, formatting, types, layers
 	$(BIN)/lint-imports
 
 bench: $(READY) ## measure jobs a second
-	$(BIN)/rxjobs bench
+	$(BIN)/python -m tests.bench
 
 format: $(READY) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
