@@ -40,9 +40,18 @@ def block():
     block.released.set()
 
 
+OTHERS: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def others(monkeypatch):
+    """The threads that were there before: those of apps that other tests never closed."""
+    monkeypatch.setitem(globals(), "OTHERS", set(threading.enumerate()))
+
+
 def threads() -> int:
-    """How many threads there are that run jobs."""
-    return [thread.name for thread in threading.enumerate()].count("rxjobs-thread")
+    """How many threads there are that run jobs of this test."""
+    return [thread.name for thread in threading.enumerate() if thread not in OTHERS].count("rxjobs-thread")
 
 
 async def abandon(executor, block):
@@ -84,7 +93,6 @@ async def test_a_job_may_start_a_loop_of_its_own():
 
 
 async def test_threads_are_started_as_they_are_needed():
-    await until(lambda: threads() == 0)
     executor = in_threads(8)
     for _ in range(5):
         await executor.run(call_of(jobs.add, 1))
