@@ -84,6 +84,9 @@ def load(arguments: Mapping[str, Any], environ: Mapping[str, str] = os.environ, 
         if environ.get(variable, "") != "":
             values[name] = _convert(name, environ[variable], variable)
     values |= {name: _convert(name, value, "App(...)") for name, value in arguments.items() if value is not None}
+    if "lease_seconds" in values and "heartbeat_seconds" not in values:
+        # who shortens the lease alone means the heartbeat to follow
+        values["heartbeat_seconds"] = min(Settings().heartbeat_seconds, values["lease_seconds"] / 3)
     return Settings(**values)
 
 

@@ -117,3 +117,10 @@ def test_settings_are_frozen():
     how: Any = Settings()
     with pytest.raises(FrozenInstanceError):
         how.schema = "other"
+
+
+def test_a_shorter_lease_alone_brings_a_heartbeat_that_fits_it():
+    assert load({"lease_seconds": 3}, {}).heartbeat_seconds == 1
+    assert load({"lease_seconds": 300}, {}).heartbeat_seconds == 10
+    with pytest.raises(rj.InvalidOption, match="more than a third"):
+        load({"lease_seconds": 3, "heartbeat_seconds": 2}, {})
