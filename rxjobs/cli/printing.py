@@ -55,6 +55,7 @@ def show(what: RenderableType) -> None:
     is_narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(width=None if is_narrow else WIDE, highlight=False)
     # captured, since rich answers a closed pipe with an exit code of its own
+    sys.stdout.flush()  # here, where a closed pipe is an ordinary error: rich would end the process for it
     with console.capture() as captured:
         console.print(what)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
