@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import msgspec
 
 from rxjobs.job import Job
+
+
+class Start:
+    """Where the code of one run begins: when it is handed over, unless its executor says that it waits for a place first."""
+
+    __slots__ = ("_then", "at", "job_id")
+
+    def __init__(self, job_id: int) -> None:
+        self.job_id = job_id
+        self.at: int | None = 0
+        """By this process's own clock, ns: 0 when it is handed over, None while it waits."""
+        self._then: tuple[Callable[[], object], ...] = ()
+
+    def wait(self) -> None:
+        """There is no place for it yet, or none that is known of."""
+        self.at = None
+
+    def begin(self) -> None:
+        """Its code runs from here on; called by the thread that runs it, or sees to it."""
+        self.at = time.monotonic_ns()
+        for then in self._then:
+            then()
+
+    def on_begin(self, then: Callable[[], object]) -> None:
+        """Have something called, in whatever thread that is, just before the code runs. It must be short, and not raise."""
+        self._then = (*self._then, then)
+
+    def left(self, seconds: float) -> float:
+        """How much of so many seconds is left to it that have passed since it was handed over, or since it was last asked."""
+        at = self.at
+        if at is None:
+            # whenever it begins from now on, it is asked again in time
+            return seconds
+        return seconds - (time.monotonic_ns() - at) / 1e9 if at else 0.0
+
+
+starting: ContextVar[Start] = ContextVar("rxjobs_starting")
+"""Where the run begins that the calling code sees to."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -16,6 +56,12 @@ class Call(msgspec.Struct, frozen=True):
     function: Callable[..., Any]
     job: Job
     takes_job: bool = False
+
+    @property
+    def start(self) -> Start:
+        """Where its code begins. To be asked for in the task that was given the call."""
+        start = start_of(self.job.id)
+        return Start(self.job.id) if start is None else start
 
     def invoke(self) -> Any:
         """Call the function here and now; a coroutine function gives its coroutine."""
@@ -36,6 +82,9 @@ class Executor(Protocol):
 
     `run` returns what the function returned and raises what it raised, whatever that was; cancelled, it stops the code if
     it can. `close` ends what the executor started; it may be used again afterwards.
+
+    One in which calls wait for a place says so with `tells_start = True`, and tells each: `call.start.wait()` when it is handed
+    over, `begin()` when it has a place. Timeouts count from there, and what is measured does.
     """
 
     name: str
@@ -44,3 +93,9 @@ class Executor(Protocol):
     async def run(self, call: Call) -> Any: ...
 
     async def close(self) -> None: ...
+
+
+def start_of(job_id: int) -> Start | None:
+    """Where the run of this job begins that the calling code sees to, if that is told."""
+    start = starting.get(None)
+    return start if start is not None and start.job_id == job_id else None

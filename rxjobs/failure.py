@@ -11,8 +11,13 @@ import msgspec
 PACKAGE = os.path.dirname(__file__) + os.sep
 MESSAGE_LIMIT = 8 * 1024
 TRACEBACK_LIMIT = 64 * 1024
+TYPE_LIMIT = 512
 FRAME_LIMIT = 50
+CHAIN_LIMIT = 10
 GROUP_LIMIT = 5
+DEPTH_LIMIT = 2
+"""Groups are looked into that are so deep in others."""
+NOTE = "__rxjobs_failure__"
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -37,12 +42,26 @@ def describe(error: BaseException) -> Failure:
     """The text of an exception; one whose `__str__` or traceback raises is described by what can be said."""
     if isinstance(error, RemoteFailure):
         return error.failure
+    noted = _notes_of(error).pop(NOTE, None)
+    if isinstance(noted, Failure):
+        return noted
     return Failure(qualified_name(type(error)), clean(_message(error), MESSAGE_LIMIT), clean(_traceback(error), TRACEBACK_LIMIT))
+
+
+def describe_here(error: BaseException) -> Failure:
+    """Describe an exception where it was raised, for the next one who does: it may take for ever, which is its job's own time."""
+    failure = describe(error)
+    _notes_of(error)[NOTE] = failure
+    return failure
 
 
 def qualified_name(kind: type) -> str:
     """The class's name with its module, unless builtin."""
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        module, name = kind.__module__, kind.__qualname__
+    except Exception:  # what a metaclass does
+        module, name = "builtins", type.__dict__["__name__"].__get__(kind)
+    return clean(name if module == "builtins" else f"{module}.{name}", TYPE_LIMIT)
 
 
 def clean(text: str, limit: int) -> str:
@@ -59,28 +78,38 @@ def _message(error: BaseException) -> str:
         return f"(its message could not be printed: {type(worse).__name__})"
 
 
-def _traceback(error: BaseException) -> str:
+def _notes_of(error: BaseException) -> dict[str, object]:
+    """Where something can be noted on an exception, past what its class does about that."""
+    notes = object.__getattribute__(error, "__dict__")
+    return notes if isinstance(notes, dict) else {}
+
+
+def _traceback(error: BaseException, depth: int = 0) -> str:
     try:
-        return "".join(_chain(error))
+        return "".join(_chain(error, depth))
     except BaseException as worse:  # the same
         return f"(its traceback could not be printed: {type(worse).__name__})"
 
 
-def _chain(error: BaseException) -> list[str]:
+def _chain(error: BaseException, depth: int) -> list[str]:
     """The tracebacks of an exception and its causes, the oldest first; at most ten of what may be thousands."""
     parts: list[str] = []
     seen: BaseException | None = error
-    for _ in range(10):
+    for _ in range(CHAIN_LIMIT):
         if seen is None:
             break
         frames = traceback.format_tb(_of_the_job(seen.__traceback__), limit=-FRAME_LIMIT)
         parts.append(
-            "".join(["Traceback (most recent call last):\n", *frames, f"{qualified_name(type(seen))}: {_message(seen)}\n"])
+            "".join(["Traceback (most recent call last):\n", *frames, f"{qualified_name(type(seen))}: {_short(_message(seen))}\n"])
         )
-        if isinstance(seen, BaseExceptionGroup):
-            parts += [_traceback(one) for one in seen.exceptions[:GROUP_LIMIT]]
+        if isinstance(seen, BaseExceptionGroup) and depth < DEPTH_LIMIT:
+            parts += [_traceback(one, depth + 1) for one in seen.exceptions[:GROUP_LIMIT]]
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
     return parts[::-1]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MESSAGE_LIMIT else clean(text, MESSAGE_LIMIT)
 
 
 def _of_the_job(frames: TracebackType | None) -> TracebackType | None:

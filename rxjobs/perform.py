@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from rxjobs.call import Call, Executor
+from rxjobs.call import Call, Executor, Start, starting
 from rxjobs.decide import raised, returned
 from rxjobs.demand import ended, now
 from rxjobs.events import Emit, EventStream, JobDiscarded, JobFailed, JobStarted, JobStopped
@@ -21,32 +23,105 @@ Next = Callable[[Job], Awaitable[Outcome]]
 Middleware = Callable[[Job, Next], Awaitable[Outcome]]
 """What wraps one run: it is given the job and the rest of the way, and gives the outcome. A failure is an outcome, not raised."""
 
+LOOK = 0.05
+"""Seconds that may pass until it is made known that a run has begun which had to wait for a place."""
+
 Perform = Callable[[Job, Executor | None], Awaitable[Finished]]
 
 
 def performer(function: Callable[..., Any], executor: Executor, middleware: Sequence[Middleware], events: EventStream) -> Perform:
     """How jobs of one type are performed: on the executor, or on the one that a pipeline names instead."""
-    ways: dict[Executor | None, Next] = {None: _way(function, executor, middleware)}
+    ways: dict[Executor | None, Way] = {None: _way(function, executor, middleware)}
+    unbegun = _Unbegun(events)
 
     async def perform(job: Job, on: Executor | None) -> Finished:
         way = ways.get(on)
         if way is None:
             assert on is not None  # noqa: S101 - None is there from the start
             way = ways[on] = _way(function, on, middleware)
+        run = unbegun.add(job) if way.tells_start else None
         began = now()
-        queue_time = waited(job, began)
-        if events.heard:
-            events.emit(JobStarted(job=job.told, queue_time=queue_time, monotonic_time=began))
+        queue_time = _tell_start(events, job, began) if run is None else 0
         token = running_job.set(job)
         try:
-            outcome = await way(job)
+            outcome = await way.run(job)
         except BaseException as error:  # a middleware of the app's own may raise
             outcome = Release(reason="its run was stopped") if is_wish_to_stop(error) else raised(job, error)
         finally:
             running_job.reset(token)
+        if run is not None:
+            began, queue_time = unbegun.settle(run)
         return ended(job, tell_end(events.emit, job, outcome, queue_time, now() - began))
 
     return perform
+
+
+class Way(NamedTuple):
+    """How jobs of one type are performed on one executor."""
+
+    run: Next
+    tells_start: bool
+
+
+class _Unbegun:
+    """The runs of one job type that may wait for a place first. That is queue time still: a run begins when it has one.
+
+    They are looked at now and then. For a thread to wake the loop each time that a job begins in it takes as long as all the rest
+    that rxjobs does about a small one.
+    """
+
+    def __init__(self, events: EventStream) -> None:
+        self._events = events
+        self._runs: set[_Run] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def add(self, job: Job) -> _Run:
+        """A run that is about to be handed over to its executor."""
+        run = _Run(job)
+        self._runs.add(run)
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            loop.call_later(LOOK, self._look, context=Context())
+        return run
+
+    def settle(self, run: _Run) -> tuple[int, int]:
+        """When a run that has ended began, and how long it could have run before; it is told if it was not yet."""
+        starting.reset(run.token)
+        began = run.start.at or run.handed_over
+        if run in self._runs:
+            self._runs.remove(run)
+            return began, _tell_start(self._events, run.job, began)
+        return began, waited(run.job, began)
+
+    def _look(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            return
+        for run in [run for run in self._runs if run.start.at]:
+            self._runs.remove(run)
+            _tell_start(self._events, run.job, run.start.at or 0)
+        if self._runs:
+            self._loop.call_later(LOOK, self._look, context=Context())
+        else:
+            self._loop = None
+
+
+class _Run:
+    __slots__ = ("handed_over", "job", "start", "token")
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.handed_over = now()
+        self.start = Start(job.id)
+        self.token = starting.set(self.start)
+
+
+def _tell_start(events: EventStream, job: Job, began: int) -> int:
+    """Make known that an attempt began; gives how long the job could have run before."""
+    queue_time = waited(job, began)
+    if events.heard:
+        events.emit(JobStarted(job=job.told, queue_time=queue_time, monotonic_time=began))
+    return queue_time
 
 
 def tell_end(emit: Emit, job: Job, outcome: Outcome, queue_time: int, duration: int) -> Outcome:
@@ -71,7 +146,7 @@ def waited(job: Job, began: int) -> int:
     return before + (began - job.hold.fetched if job.hold is not None else 0)
 
 
-def _way(function: Callable[..., Any], executor: Executor, middleware: Sequence[Middleware]) -> Next:
+def _way(function: Callable[..., Any], executor: Executor, middleware: Sequence[Middleware]) -> Way:
     async def run(job: Job) -> Outcome:
         try:
             return returned(job, await executor.run(Call(function, job)))
@@ -83,7 +158,7 @@ def _way(function: Callable[..., Any], executor: Executor, middleware: Sequence[
     way: Next = run
     for wrap in reversed(middleware):
         way = _wrapped(wrap, way)
-    return way
+    return Way(way, getattr(executor, "tells_start", False))
 
 
 def _wrapped(wrap: Middleware, inner: Next) -> Next:

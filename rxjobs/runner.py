@@ -20,6 +20,7 @@ from rxjobs.call import Executor
 from rxjobs.demand import DROPPED_DELAY, Ledger, settle
 from rxjobs.errors import PipelineBroken, WornOut
 from rxjobs.events import EventStream, PipelineRestarted, PipelineStarted, PipelineStopped
+from rxjobs.executors.memory import resident
 from rxjobs.failure import describe
 from rxjobs.job import Job
 from rxjobs.log_lines import Indented
@@ -153,6 +154,7 @@ class Running:
         *,
         max_restarts: int,
         restart_window: float,
+        max_memory: int = 0,
         executors: Callable[[], Iterable[Executor]] = tuple,
     ) -> None:
         self.events: Observable[Any] = events
@@ -160,6 +162,7 @@ class Running:
         """Whether this node is without a lease, so that it must not claim anything."""
         self._scheduler = scheduler
         self._executors = executors
+        self._max_memory = max_memory
         self._changed = asyncio.Event()
         self._pipelines = [
             Supervised(
@@ -196,7 +199,8 @@ class Running:
     async def wait(self) -> None:
         """Wait until every pipeline has ended by itself; raises PipelineBroken when one broke too often.
 
-        Raises WornOut when so much code runs on that was cancelled and does not stop that only a new process can help.
+        Raises WornOut where only a new process can help: so much code runs on that was cancelled and does not stop, or there is
+        more in memory than is allowed.
         """
         while not all(one.has_ended for one in self._pipelines):
             self._raise_if_broken()
@@ -290,6 +294,9 @@ class Running:
         stubborn = sum(isinstance(one, asyncio.Task) for one in left_behind())
         if stubborn >= MOST_LEFT_BEHIND:
             raise WornOut(f"{stubborn} jobs were cancelled and do not stop")
+        taken = resident() if self._max_memory else 0
+        if taken > self._max_memory:
+            raise WornOut(f"this process takes {taken:,} bytes of memory, and max_memory is {self._max_memory:,}")
 
     def _raise_if_broken(self) -> None:
         for one in self._pipelines:

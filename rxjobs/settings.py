@@ -35,6 +35,8 @@ class Settings:
     poll_seconds: float = 1.0
     """How long a lost wake-up can cost."""
     shutdown_grace: float = 25.0
+    max_memory: int = 0
+    """Bytes of memory at which this process drains and ends for a fresh start; 0 is no limit."""
     max_args_bytes: int = 1024 * 1024
     keep: float = 86400.0
     """How long finished rows are kept."""
@@ -58,7 +60,7 @@ class Settings:
         ):
             if not 0 < getattr(self, name) < 10**9:
                 raise InvalidOption(f"{name} is a number of seconds above 0, not {getattr(self, name)}")
-        for name in ("shutdown_grace", "keep", "max_args_bytes", "max_restarts"):
+        for name in ("shutdown_grace", "keep", "max_args_bytes", "max_restarts", "max_memory"):
             if not getattr(self, name) >= 0:
                 raise InvalidOption(f"{name} is at least 0, not {getattr(self, name)}")
         if self.heartbeat_seconds > self.lease_seconds / 3:

@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
 
+from rxjobs.call import Start, starting
+
 log = logging.getLogger("rxjobs")
 
 PATIENCE = 1.0
@@ -54,16 +56,20 @@ def called(function: Callable[[A], Any], seconds: float | None) -> Callable[[A],
     """A user's function as a coroutine function: a plain one runs in a thread. Raises TimeoutError after so many seconds."""
     is_coroutine = inspect.iscoroutinefunction(function)
 
-    async def call(argument: A) -> Any:
-        result = await (function(argument) if is_coroutine else _in_thread(function, argument))
+    async def call(argument: A, start: Start | None = None) -> Any:
+        result = await (function(argument) if is_coroutine else _in_thread(function, argument, start))
         # a plain function may have called a coroutine function
         return await result if inspect.isawaitable(result) else result
 
     async def call_in_time(argument: A, seconds: float) -> Any:
+        start = Start(getattr(argument, "id", 0))
+        token = starting.set(start)
         try:
-            return await in_time(call(argument), seconds, name)
+            return await in_time(call(argument, start), seconds, name, start=start)
         except TookTooLong as error:
             raise TimeoutError(str(error)) from None
+        finally:
+            starting.reset(token)
 
     if seconds is None:
         return call
@@ -79,15 +85,25 @@ class TookTooLong(Exception):
         self.runs_on = runs_on
 
 
-async def in_time(work: Coroutine[Any, Any, T], seconds: float, name: str, late: Callable[[], object] = lambda: None) -> T:
-    """Await a coroutine for so many seconds. Once they are over `late` is called and the coroutine cancelled; raises TookTooLong.
+async def in_time(
+    work: Coroutine[Any, Any, T],
+    seconds: float,
+    name: str,
+    late: Callable[[], object] = lambda: None,
+    start: Start | None = None,
+) -> T:
+    """Await a coroutine for so many seconds, from its `start` on where that is told of.
 
+    Once they are over `late` is called and the coroutine cancelled; raises TookTooLong.
     What does not end within a moment then is left behind; what ends with a result all the same has one.
     """
     task = spawn(asyncio.get_running_loop(), work)
-    await _wait(task, seconds, task.cancel)
-    if task.done():
-        return task.result()
+    left = seconds
+    while left > 0:
+        await _wait(task, left, task.cancel)
+        if task.done():
+            return task.result()
+        left = 0.0 if start is None else start.left(seconds)
     late()
     task.cancel()
     await _wait(task, PATIENCE)
@@ -165,14 +181,18 @@ def is_wish_to_stop(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-async def _in_thread(function: Callable[[A], T], argument: A) -> T:
+async def _in_thread(function: Callable[[A], T], argument: A, start: Start | None) -> T:
     has_begun = is_unwanted = False
+    if start is not None:
+        start.wait()
 
     def call() -> T:
         nonlocal has_begun
         has_begun = True
         if is_unwanted:
             raise asyncio.CancelledError
+        if start is not None:
+            start.begin()
         return _call(function, argument)
 
     def stop() -> bool:

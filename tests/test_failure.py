@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from typing import NoReturn
 
 import pytest
 
-from rxjobs.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure, RemoteFailure, describe, qualified_name
+from rxjobs.failure import (
+    MESSAGE_LIMIT,
+    TRACEBACK_LIMIT,
+    TYPE_LIMIT,
+    Failure,
+    RemoteFailure,
+    describe,
+    describe_here,
+    qualified_name,
+)
 
 
 class Unprintable(Exception):
@@ -66,6 +76,73 @@ def test_a_huge_message_keeps_its_end():
     assert failure.message.endswith("the end")
     assert "characters left out" in failure.message
     assert len(failure.traceback) < TRACEBACK_LIMIT + 100
+
+
+def test_fifty_megabytes_in_every_link_of_a_chain_are_cut_before_they_are_put_together():
+    """F23: what is kept of it is little, and so is what it takes to get there."""
+    error: BaseException = ValueError("x" * 50_000_000)
+    for _ in range(10):
+        error = caught(_raise_from, ValueError("x" * 50_000_000 + "the end"), error)
+    tracemalloc.start()
+    failure = describe(error)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(failure.message) < MESSAGE_LIMIT + 100
+    assert len(failure.traceback) < TRACEBACK_LIMIT + 100
+    assert failure.traceback.rstrip().endswith("the end")
+    assert most < 5_000_000
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_groups_in_groups_without_end_cost_little(width):
+    """F23: thirty levels of five exceptions each are more than anybody can print, and take no memory where they are shared."""
+    error: BaseException = ValueError("the cause")
+    for n in range(1000 if width == 1 else 30):
+        error = BaseExceptionGroup(f"group {n}", [error] * width)
+    began = time.monotonic()
+    failure = describe(caught(fail, error))
+    assert time.monotonic() - began < 5
+    assert failure.message.startswith("group ")
+    assert "in fail" in failure.traceback
+
+
+class _Odd(type):
+    @property
+    def __module__(cls) -> NoReturn:  # type: ignore[override]
+        raise RuntimeError("from nowhere")
+
+
+def test_the_name_of_a_class_is_text_that_postgresql_can_hold_whatever_it_is():
+    """F23: NUL, a lone surrogate, ten megabytes, no text at all."""
+    for name in ("a\x00b", "a\ud800b", "x" * 10_000_000):
+        kind = type("Kind", (Exception,), {"__qualname__": name, "__module__": name})
+        text = describe(kind("message")).type
+        assert "\x00" not in text
+        assert len(text.encode()) < TYPE_LIMIT + 100
+    assert "Kind" in describe(type("Kind", (Exception,), {"__module__": 5})("message")).type
+    assert describe(_Odd("Kind", (Exception,), {})("message")).message == "message"
+
+
+def test_what_was_described_where_it_was_raised_is_not_printed_again():
+    """F23: whoever waits for a thread must not print what may never come to an end there."""
+    error = caught(fail, ValueError("once"))
+    described = describe_here(error)
+    error.args = ("changed",)
+    assert describe(error) is described
+    assert describe(error).message == "changed"
+
+
+class Closed(Exception):
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("nothing can be set")
+
+
+def test_what_takes_no_note_is_described_later():
+    error = caught(fail, Closed("message"))
+    describe_here(error)
+    assert describe(error).message == "message"
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b", "\x00" * 100, "😀\udfff"])

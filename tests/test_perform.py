@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ import rxjobs as rj
 from rxjobs.events import Event, EventStream, JobDiscarded, JobFailed, JobStarted, JobStopped
 from rxjobs.outcome import Finished
 from rxjobs.testing import a_job, job_type
+from tests.waiting import until
 
 
 def heard(function: Callable[..., Any], **options: Any) -> tuple[Any, list[Event]]:
@@ -161,3 +163,36 @@ async def test_queue_time_is_what_it_waited_until_its_claim():
     await perform(definition, scheduled_at=due, attempted_at=due - timedelta(seconds=3))
     started = [event for event in events if isinstance(event, JobStarted)]
     assert [event.queue_time for event in started] == [3 * 10**9, 0]
+
+
+async def test_what_a_job_waits_for_a_place_is_queue_time_and_it_starts_when_it_has_one():
+    executor, let_go = rj.in_threads(1), threading.Event()
+    definition, events = heard(lambda: let_go.wait(10), name="work", on=executor)
+    tasks = [asyncio.create_task(perform(definition)) for _ in range(2)]
+    await until(lambda: events)
+    await asyncio.sleep(0.3)
+    assert [type(event) for event in events] == [JobStarted]
+    let_go.set()
+    first, second = [await task for task in tasks]
+    assert [type(event) for event in events] == [JobStarted, JobStopped] * 2
+    assert [event.job for event in events] == [first.job] * 2 + [second.job] * 2
+    stops = [event for event in events if isinstance(event, JobStopped)]
+    starts = [event for event in events if isinstance(event, JobStarted)]
+    assert stops[0].duration >= 0.3e9 > stops[1].duration
+    assert starts[1].monotonic_time >= starts[0].monotonic_time + 0.3e9
+    await executor.close()
+
+
+async def test_a_job_that_never_has_a_place_has_a_start_and_an_end():
+    """What counts the jobs that run would never come to nothing else."""
+    executor, let_go = rj.in_threads(1), threading.Event()
+    definition, events = heard(lambda: let_go.wait(10), name="work", on=executor)
+    running, waiting = [asyncio.create_task(perform(definition)) for _ in range(2)]
+    await until(lambda: events)
+    waiting.cancel()
+    assert (await waiting).outcome == rj.Release(reason="its run was stopped")
+    let_go.set()
+    await running
+    assert [type(event) for event in events].count(JobStarted) == 2
+    assert [type(event) for event in events].count(JobStopped) == 2
+    await executor.close()

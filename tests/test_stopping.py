@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -88,3 +89,10 @@ async def test_a_function_that_is_cancelled_while_it_waits_for_a_thread_never_ru
     assert await first == 1
     await called(block, None)(4)
     assert block.ran == [1, 4]
+
+
+async def test_a_functions_time_counts_from_where_it_has_a_thread():
+    """And not from where it began to wait for one."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    call = called(lambda seconds: time.sleep(seconds) or "done", 1.0)
+    assert await asyncio.gather(*(call(0.3) for _ in range(6))) == ["done"] * 6

@@ -11,6 +11,7 @@ import select
 import signal
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextvars import copy_context
@@ -18,12 +19,16 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from rxjobs.executors.remote import answer
+from rxjobs.executors.memory import limit_memory, memory_of
+from rxjobs.executors.remote import answer, find
 
 NAME = "rxjobs-child"
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """What a terminal or a supervisor sends to a whole process group. The parent decides what becomes of its children."""
+
+START_SECONDS = 60.0
+"""Seconds in which a child has started, and has imported the module of a function. One that has not hangs."""
 
 LOOK_SECONDS = 1.0
 """How often a child that says nothing is looked at: its own children may hold its pipe open after it is gone."""
@@ -32,10 +37,13 @@ LOOK_SECONDS = 1.0
 class Child:
     """One child, which answers one request at a time. Its methods block; another thread may call `kill`."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: int | None = None) -> None:
+        self._memory = memory
+        self._at_first = 0
+        self._known: set[str] = set()
         self._connection, theirs = multiprocessing.Pipe()
         # spawn: a fork would copy the locks, sockets and threads of a running app
-        self._process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), name=NAME, daemon=False)
+        self._process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, memory), name=NAME, daemon=False)
         self._parent = os.getpid()
         self.ended = threading.Event()
         try:
@@ -57,13 +65,23 @@ class Child:
         """Whether it waits for a request: an idle one that is gone, or says what nobody asked, is of no use."""
         return not self._readable.poll(0)
 
+    def prepare(self, path: str) -> None:
+        """Have it ready to run a function: started, and its module imported. Raises as `ask`, and TimeoutError if it hangs."""
+        if path not in self._known:
+            self._connection.send_bytes(path.encode())
+            self._answer(time.monotonic() + START_SECONDS)
+            self._known.add(path)
+            self._at_first = self._at_first or memory_of(self._process.pid)
+
     def ask(self, request: bytes) -> bytes:
         """Its answer; raises EOFError or OSError where it is gone."""
         self._connection.send_bytes(request)
-        while not self._readable.poll(LOOK_SECONDS * 1000):
-            if not self._process.is_alive():
-                raise EOFError
-        return self._connection.recv_bytes()
+        return self._answer()
+
+    @property
+    def is_swollen(self) -> bool:
+        """Whether its jobs have left so much behind in it that the next one might be refused memory for what is not its own."""
+        return self._memory is not None and memory_of(self._process.pid) - self._at_first > self._memory / 2
 
     def kill(self) -> None:
         """End it at once, stopped or not."""
@@ -75,6 +93,14 @@ class Child:
     def hang_up(self) -> None:
         """Ask it to end: it finds its pipe closed."""
         self._connection.close()
+
+    def _answer(self, deadline: float | None = None) -> bytes:
+        while not self._readable.poll(LOOK_SECONDS * 1000):
+            if not self._process.is_alive():
+                raise EOFError
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"it was not ready after {START_SECONDS:g} s")
+        return self._connection.recv_bytes()
 
     def end(self, patience: float = 0.5) -> str:
         """See it gone and leave nothing of it behind; killed after so many seconds. Returns how it ended."""
@@ -96,17 +122,24 @@ def is_child() -> bool:
     return multiprocessing.current_process().name == NAME
 
 
-def serve(connection: Connection) -> None:
-    """Answer requests until the parent hangs up."""
+def serve(connection: Connection, memory: int | None = None) -> None:
+    """Answer requests until the parent hangs up. A path in place of one is that of a function to come: its module is imported."""
     for number in SIGNALS:
         # a handler of its own, not SIG_IGN: that would go over to every program the job starts
         signal.signal(number, _leave_it_to_the_parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_die_with_the_parent, name="rxjobs-parent", daemon=True).start()
     pid = os.getpid()
+    if memory is not None:
+        limit_memory(memory)
     with asyncio.Runner() as runner, contextlib.suppress(EOFError, OSError):
         while True:
-            said = answer(connection.recv_bytes(), lambda coroutine: runner.run(coroutine, context=copy_context()))
+            request = connection.recv_bytes()
+            if not request.startswith(b"{"):
+                _import(request.decode())
+                connection.send_bytes(b"")
+                continue
+            said = answer(request, lambda coroutine: runner.run(coroutine, context=copy_context()))
             if os.getpid() != pid:
                 # the job forked, and this is its fork: the answer is not its to give
                 os._exit(0)
@@ -114,6 +147,12 @@ def serve(connection: Connection) -> None:
                 with contextlib.suppress(Exception):  # the job may have put anything there, or closed it
                     stream.flush()
             connection.send_bytes(said)
+
+
+def _import(path: str) -> None:
+    # what is wrong with it is told when it is to run
+    with contextlib.suppress(Exception):
+        find(path)
 
 
 def _leave_it_to_the_parent(*_: Any) -> None:

@@ -9,7 +9,7 @@ from concurrent import futures
 from functools import partial
 from typing import Any, TypeVar
 
-from rxjobs.call import Call
+from rxjobs.call import Call, Start
 from rxjobs.errors import InvalidOption, PoolBroken
 from rxjobs.executors import remote
 from rxjobs.executors.ran import Ran, Reply
@@ -40,19 +40,48 @@ def in_pool(
     return InRemotePool(executor, carrier or carry, attach or carried)
 
 
+class Stuck:
+    """The calls that were cancelled and run on in a pool, where nobody puts anything in their place."""
+
+    def __init__(self, pool: futures.Executor) -> None:
+        self.count = 0
+        # of the standard library's pools; of others it is not known
+        self._size = getattr(pool, "_max_workers", None)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether there is no place left in the pool."""
+        return isinstance(self._size, int) and self.count >= self._size
+
+    def add(self, arrived: asyncio.Future[None]) -> None:
+        """A call runs on until this is done."""
+        self.count += 1
+        arrived.add_done_callback(self._ended)
+
+    def _ended(self, _: asyncio.Future[None]) -> None:
+        self.count -= 1
+
+
 class InThreadPool(ClosureScheduler):
     """A pool of threads as an executor."""
 
     name = "pool"
+    tells_start = True
 
     def __init__(self, pool: futures.Executor) -> None:
         super().__init__()
         self._pool = pool
+        self._stuck = Stuck(pool)
+
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether jobs that do not stop have taken every thread."""
+        return self._stuck.takes_all
 
     async def run(self, call: Call) -> Any:
         """Run the function in a thread of the pool; cancelled, one that runs runs on, and is waited for with stopping.STOP."""
         threaded = ThreadedCall(call)
-        return await _run(call, partial(self._pool.submit, threaded.run), _as_it_is, threaded.interrupt)
+        return await _run(call, partial(self._pool.submit, threaded.run), _as_it_is, threaded.interrupt, self._stuck)
 
     async def close(self) -> None:
         """The pool is its owner's."""
@@ -71,14 +100,44 @@ class InRemotePool(NoScheduler):
         self.carrier = carrier
         self.attach = attach
         self._pool = pool
+        # others, such as Dask, say that a call runs when it has ended
+        self.tells_start = isinstance(pool, futures.ProcessPoolExecutor)
+        self._stuck = Stuck(pool)
+
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether jobs that do not stop have taken every process."""
+        return self._stuck.takes_all
 
     async def run(self, call: Call) -> Any:
         """Run the function in the pool; cancelled, one that runs runs on, and is waited for with stopping.STOP."""
         request = remote.write_request(call, self.carrier(), self.attach)
-        return await _run(call, partial(self._pool.submit, remote.answer, request), remote.read_answer, _cannot)
+        submit = partial(self._pool.submit, remote.answer, request)
+        if self.tells_start:
+            submit = partial(_submit_told, submit, call.start)
+        return await _run(call, submit, remote.read_answer, _cannot, self._stuck)
 
     async def close(self) -> None:
         """The pool is its owner's."""
+
+
+def _submit_told(submit: Callable[[], futures.Future[T]], start: Start) -> futures.Future[T]:
+    """Have a call begin where its pool takes it to a process, with no more than one that it keeps in store there."""
+    start.wait()
+    future = submit()
+    set_running = future.set_running_or_notify_cancel
+
+    def begin() -> bool:
+        is_wanted = set_running()
+        if is_wanted:
+            start.begin()
+        return is_wanted
+
+    # a future has nobody else to tell
+    future.set_running_or_notify_cancel = begin  # type: ignore[method-assign]
+    if future.running() and start.at is None:
+        start.begin()
+    return future
 
 
 async def _run(
@@ -86,6 +145,7 @@ async def _run(
     submit: Callable[[], futures.Future[T]],
     read: Callable[[T], Ran],
     interrupt: Callable[[], bool],
+    stuck: Stuck,
 ) -> Any:
     reply = Reply()
     try:
@@ -104,7 +164,7 @@ async def _run(
     except asyncio.CancelledError:
         if future.cancel() or future.done():
             raise
-        reply.leave_behind()
+        stuck.add(reply.leave_behind())
         if not interrupt():
             log.warning(
                 "job %s (%s) was cancelled and may still run in its pool, which does not stop what it has begun",

@@ -5,49 +5,64 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 from typing import Any
 
-from rxjobs.call import Call
-from rxjobs.errors import ChildDied
+from rxjobs.call import Call, Start
+from rxjobs.errors import ChildDied, InvalidOption
 from rxjobs.executors import remote
 from rxjobs.executors.child import Child
 from rxjobs.executors.crew import Crew, check_count
-from rxjobs.executors.ran import Ran, Reply
+from rxjobs.executors.ran import Ran, Reply, unless_recalled
 from rxjobs.executors.scheduling import NoScheduler
 from rxjobs.telemetry.context import carried, carry
+
+LEAST_MEMORY = 16 * 1024 * 1024
+"""Bytes without which a child can do nothing at all."""
 
 PATIENCE = 1.0
 """Seconds that a child has to end by itself when its executor is closed."""
 
 
-def in_processes(n: int, *, carrier: remote.Carrier | None = None, attach: remote.Attach | None = None) -> InProcesses:
+def in_processes(
+    n: int, *, memory: int | None = None, carrier: remote.Carrier | None = None, attach: remote.Attach | None = None
+) -> InProcesses:
     """An executor of n child processes, each for one job at a time; cancelled, it is killed and replaced.
 
-    It is no sandbox: a child may do what its parent may. `carrier` makes the trace context that goes along with a job,
-    and `attach`, an importable function, makes a context manager of it in the child.
+    It is no sandbox: a child may do what its parent may. `memory` is how many bytes of address space a child may take beyond
+    what it starts with (Linux only): a job that wants more gets a MemoryError, and one whose child dies of it is charged alone.
+    `carrier` makes the trace context that goes along with a job, and `attach`, an importable function, makes a context manager
+    of it in the child.
     """
-    return InProcesses(n, carrier or carry, attach or carried)
+    return InProcesses(n, memory, carrier or carry, attach or carried)
 
 
 class InProcesses(NoScheduler):
     """n children, started as they are needed."""
 
     name = "process"
+    tells_start = True
 
-    def __init__(self, size: int, carrier: remote.Carrier, attach: remote.Attach) -> None:
+    def __init__(self, size: int, memory: int | None, carrier: remote.Carrier, attach: remote.Attach) -> None:
         check_count("in_processes", "n", size)
+        if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < LEAST_MEMORY):
+            raise InvalidOption(f"in_processes: memory is a number of bytes from {LEAST_MEMORY} on, or None, not {memory!r:.100}")
         super().__init__()
         self.size = size
+        self.memory = memory
         self.carrier = carrier
         self.attach = attach
-        self._children = Children(size)
+        self._children = Children(size, memory)
 
     async def run(self, call: Call) -> Any:
         """Run the function in a child. Raises RemoteFailure for what it raised, ChildDied if there was no answer."""
-        conversation = Conversation(self._children, remote.write_request(call, self.carrier(), self.attach))
+        start = call.start
+        start.wait()
+        request = remote.write_request(call, self.carrier(), self.attach)
+        conversation = Conversation(self._children, remote.path_of_call(call), request, start)
         reply = Reply()
         crew = self._children.crew
-        work = crew.submit(conversation.hold, reply.give)
+        work = crew.submit(partial(unless_recalled, call.job, conversation.hold), reply.give)
         try:
             return await reply.taken()
         except asyncio.CancelledError:
@@ -57,7 +72,7 @@ class InProcesses(NoScheduler):
 
     async def close(self) -> None:
         """Ask the children to end, and kill those that have not after a second."""
-        children, self._children = self._children, Children(self.size)
+        children, self._children = self._children, Children(self.size, self.memory)
         reply = Reply()
         # beside the crew, whose threads may all be busy
         closing = Crew("rxjobs-close", 1)
@@ -69,7 +84,8 @@ class InProcesses(NoScheduler):
 class Children:
     """The children of an executor from its first use to its close."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, memory: int | None) -> None:
+        self._memory = memory
         self.crew = Crew("rxjobs-process", size)
         self._lock = threading.Lock()
         self._idle: list[Child] = []
@@ -82,7 +98,7 @@ class Children:
             with self._lock:
                 child = self._idle.pop() if self._idle else None
             if child is None:
-                child = Child()
+                child = Child(self._memory)
             elif not child.is_quiet:
                 # it went in its own time, which is no fault of the job that comes now
                 child.end()
@@ -129,8 +145,10 @@ class Children:
 class Conversation:
     """One request and its answer, which may be cut short at any moment."""
 
-    def __init__(self, children: Children, request: bytes) -> None:
+    def __init__(self, children: Children, path: str, request: bytes, start: Start) -> None:
         self._children = children
+        self._path = path
+        self._start = start
         self._request = request
         self._lock = threading.Lock()
         self._child: Child | None = None
@@ -149,7 +167,13 @@ class Conversation:
                 self._child = child
                 if self._is_cut:
                     child.kill()
+            child.prepare(self._path)
+            self._start.begin()
             ran = remote.read_answer(child.ask(self._request))
+        except TimeoutError as error:
+            child.kill()
+            self._bury(child)
+            ran = Ran(error=ChildDied(f"the process that was to run the job was ended: {error}"))
         except (EOFError, OSError):
             ran = Ran(error=ChildDied(f"the process that ran the job {self._bury(child)} before it answered"))
         except Exception as error:  # a job that wrote into the pipe
@@ -159,7 +183,7 @@ class Conversation:
         else:
             with self._lock:
                 self._child = None
-            if self._is_cut:
+            if self._is_cut or child.is_swollen:
                 self._children.bury(child)
             else:
                 self._children.give_back(child)

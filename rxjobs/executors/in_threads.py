@@ -30,6 +30,7 @@ class InThreads(ClosureScheduler):
     """n daemon threads, started as they are needed."""
 
     name = "thread"
+    tells_start = True
 
     def __init__(self, size: int, spare: int) -> None:
         check_count("in_threads", "n", size)

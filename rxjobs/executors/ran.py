@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from rxjobs.job import Job
+from rxjobs.outcome import Release
 from rxjobs.stopping import leave_behind, until_ended
 
 
@@ -15,6 +17,12 @@ class Ran(NamedTuple):
 
     value: Any = None
     error: BaseException | None = None
+
+
+def unless_recalled(job: Job, run: Callable[[], Ran]) -> Ran:
+    """Run it now, if its job may still begin: it may have waited long for this thread."""
+    reason = None if job.hold is None else job.hold.recalled
+    return run() if reason is None else Ran(error=Release(reason=reason))
 
 
 class Reply:
@@ -44,9 +52,10 @@ class Reply:
             # its traceback holds this frame: a cycle would keep the job alive until the next garbage collection
             del error
 
-    def leave_behind(self) -> None:
-        """Wait for it no longer."""
+    def leave_behind(self) -> asyncio.Future[None]:
+        """Wait for it no longer; gives what is done when it comes all the same."""
         leave_behind(self._arrived)
+        return self._arrived
 
     def _wake(self) -> None:
         if not self._arrived.done():

@@ -13,7 +13,7 @@ import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache, reduce
 from typing import Any
 
@@ -52,7 +52,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     takes_job: bool = False
     type: str | None = None
     """The path of the job's own function, where it is another one that is called."""
-    deadline: datetime | None = None
+    timeout: float | None = None
+    """Seconds: from where the call begins, which is when it is read."""
     carrier: Mapping[str, str] = {}
     attach: str | None = None
 
@@ -101,11 +102,11 @@ def write_request(call: Call, carrier: Mapping[str, str], attach: Attach) -> byt
         dump_untyped(job.assigns, f"the assigns of job {job.id}", VALUE_LIMIT)
     return _encoder.encode(
         Request(
-            path_of(call.function.function if isinstance(call.function, Definition) else call.function),
+            path_of_call(call),
             msgspec.structs.replace(job, args={}, definition=None, hold=None),
             call.takes_job,
             _path_of_type(job) if call.takes_job else None,
-            job.deadline,
+            None if job.deadline is None else (job.deadline - datetime.now(UTC)).total_seconds(),
             dict(carrier),
             path_of(attach) if carrier else None,
         )
@@ -134,6 +135,11 @@ def answer(request: bytes, wait: Wait = asyncio.run) -> bytes:
         return _encoder.encode(_answer(_requests.decode(request), wait))
     except BaseException as error:  # the job's own failure, or one of what it was sent with
         return _encoder.encode(Answer(failure=describe(error)))
+
+
+def path_of_call(call: Call) -> str:
+    """The path of the function that is called; raises as path_of."""
+    return path_of(call.function.function if isinstance(call.function, Definition) else call.function)
 
 
 def path_of(function: Callable[..., Any]) -> str:
@@ -214,7 +220,7 @@ def _unpack(request: Request) -> Job:
         request.job,
         args=load_untyped(payload) if path is None else _arguments_of(path).load(payload),
         definition=None if path is None else find(path).definition,
-        hold=Away(deadline=request.deadline),
+        hold=Away(deadline=None if request.timeout is None else datetime.now(UTC) + timedelta(seconds=request.timeout)),
     )
 
 

@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any
 
 from rxjobs.call import Call
-from rxjobs.executors.ran import Ran, refuse_unrun
+from rxjobs.executors.ran import Ran, refuse_unrun, unless_recalled
+from rxjobs.failure import describe_here
+from rxjobs.outcome import Outcome
 
 
 class ThreadedCall:
@@ -19,13 +21,15 @@ class ThreadedCall:
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self._start = call.start
+        self._start.wait()
         self._context = contextvars.copy_context()
         self._interrupted = False
         self._cancel: Callable[[], object] | None = None
 
     def run(self) -> Ran:
         """Run it here and now."""
-        return self._context.run(self._run)
+        return unless_recalled(self._call.job, self._begin)
 
     def interrupt(self) -> bool:
         """Ask it to stop, from any thread; whether it can be asked."""
@@ -40,6 +44,10 @@ class ThreadedCall:
             cancel()
         return True
 
+    def _begin(self) -> Ran:
+        self._start.begin()
+        return self._context.run(self._run)
+
     def _run(self) -> Ran:
         try:
             value = self._call.invoke()
@@ -48,7 +56,7 @@ class ThreadedCall:
             with asyncio.Runner() as runner:
                 return runner.run(self._settle(value))
         except BaseException as error:  # whatever a job raises is its own failure
-            return Ran(error=error)
+            return _failed(error)
 
     async def _settle(self, awaitable: Awaitable[Any]) -> Ran:
         task = asyncio.current_task()
@@ -59,6 +67,12 @@ class ThreadedCall:
         try:
             return Ran(refuse_unrun(await awaitable))
         except BaseException as error:  # the same; a task that raised SystemExit would stop its loop
-            return Ran(error=error)
+            return _failed(error)
         finally:
             self._cancel = None
+
+
+def _failed(error: BaseException) -> Ran:
+    if not isinstance(error, Outcome):
+        describe_here(error)
+    return Ran(error=error)

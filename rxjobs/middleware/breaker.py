@@ -6,6 +6,7 @@ likes, and its end is replayed to the state machine; who may start, and how many
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,8 @@ class Circuit:
     def __init__(self, name: str, how: Breaker, emit: Emit, clock: Clock = time.monotonic) -> None:
         self.name = name
         self._how = how
+        # a job that cancels itself says nothing of what it depends on
+        self._excluded = (*how.exclude, asyncio.CancelledError)
         self._emit = emit
         self._clock = clock
         self._opened = 0.0
@@ -98,7 +101,7 @@ class Circuit:
             case Complete():
                 self._machine.call(lambda: None)
                 self._is_spotless = self.state == pybreaker.STATE_CLOSED
-            case Retry(exception=error) | Discard(exception=error) if _is_excluded(error, self._how.exclude):
+            case Retry(exception=error) | Discard(exception=error) if _is_excluded(error, self._excluded):
                 pass
             case Retry() | Discard(exception=BaseException()):
                 self._is_spotless = False

@@ -29,6 +29,7 @@ def execute_batch(handler: Handler, *, concurrency: int = 1, timeout: float | No
 
     It returns None, all are complete; or outcomes in the order of the jobs; or `{job.id: outcome}`, where one that is not named is
     complete. When it raises, or takes longer, all of them fail, each by its own retry rule. A plain function runs in a thread.
+    Without a `timeout` of its own it has the shortest of its jobs' types.
 
         ──[ab]──────[cd]──────
           execute_batch(write)
@@ -38,7 +39,6 @@ def execute_batch(handler: Handler, *, concurrency: int = 1, timeout: float | No
     check_count("execute_batch", "concurrency", concurrency)
     if timeout is not None and timeout <= 0:
         raise InvalidOption(f"rj.execute_batch: timeout is a number of seconds above 0, or None, not {timeout!r}")
-    call = called(handler, timeout)
 
     def operator(source: Observable[Any]) -> Observable[Any]:
         def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
@@ -46,7 +46,7 @@ def execute_batch(handler: Handler, *, concurrency: int = 1, timeout: float | No
             here = scope.scheduler
 
             async def work(jobs: list[Job]) -> list[Finished]:
-                return await _perform(jobs, call, scope.emit)
+                return await _perform(jobs, called(handler, timeout or _shortest(jobs)), scope.emit)
 
             running: Awaited[list[Job], list[Finished]] = Awaited(work, concurrency, _OneByOne(observer), here, _let_all_go)
             scope.watch(running)
@@ -82,6 +82,11 @@ async def _perform(jobs: list[Job], call: Callable[[list[Job]], Awaitable[Any]],
         ended(job, tell_end(emit, job, outcome, queue_time, duration))
         for job, outcome, queue_time in zip(jobs, outcomes, times, strict=True)
     ]
+
+
+def _shortest(jobs: list[Job]) -> float | None:
+    """The shortest timeout of the jobs' types, seconds."""
+    return min((job.definition.how.timeout for job in jobs if job.definition and job.definition.how.timeout), default=None)
 
 
 async def _outcomes(jobs: list[Job], call: Callable[[list[Job]], Awaitable[Any]]) -> list[Outcome]:

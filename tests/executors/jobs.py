@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import logging
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from contextvars import ContextVar
 from functools import wraps
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from rxjobs.codec import PlainCodec
 from rxjobs.definition import Definition, Options
@@ -52,6 +54,34 @@ def signal_self(number: int) -> None:
 def stop_self(mark: str) -> None:
     Path(mark).touch()
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stop_in_the_middle_of_an_answer(mark: str) -> None:
+    os.write(_pipe(), struct.pack("!i", 1000) + b"the first part")
+    stop_self(mark)
+
+
+def hog(megabytes: int, step: int = 16) -> int:
+    """Take memory, so many megabytes at a time, and let go of it all at the end; returns this process's id."""
+    held = []
+    for _ in range(0, megabytes, step):
+        held.append(bytearray(step * 1024 * 1024))
+    return os.getpid()
+
+
+LEAKED: list[bytearray] = []
+
+
+def leak(megabytes: int) -> int:
+    LEAKED.append(bytearray(megabytes * 1024 * 1024))
+    return os.getpid()
+
+
+def hog_and_die(megabytes: int) -> None:
+    try:
+        hog(megabytes)
+    except MemoryError:
+        os.abort()
 
 
 def wait_for(mark: str, release: str) -> int:
@@ -102,6 +132,16 @@ def handles_of_a_program() -> str:
 
 def say(text: str) -> None:
     print(text)
+
+
+def log_and_tell(text: str) -> int:
+    logging.getLogger("tests.busy").error(text)
+    return os.getpid()
+
+
+def log_and_exit(text: str) -> None:
+    log_and_tell(text)
+    os._exit(7)
 
 
 def unstorable() -> object:
@@ -172,6 +212,38 @@ def unlike() -> None:
 
 hidden = unlike
 unlike = _decorated(lambda: None)
+
+
+class Unrebuilt(Exception):
+    """Cannot be made again from what pickle keeps of it."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+class Irreducible(Exception):
+    def __reduce__(self) -> Any:
+        raise TypeError("not this one")
+
+
+def raise_unrebuilt() -> None:
+    raise Unrebuilt(1, 2)
+
+
+def raise_irreducible() -> None:
+    raise Irreducible("not to be had")
+
+
+def give_a_lambda() -> object:
+    return lambda: None
+
+
+def give_a_generator() -> object:
+    return (n for n in range(3))
+
+
+def give_an_open_file() -> object:
+    return Path(__file__).open()
 
 
 def _pipe() -> int:

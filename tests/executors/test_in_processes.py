@@ -1,18 +1,25 @@
 import asyncio
+import importlib
+import inspect
+import logging
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+import rxjobs as rj
+from rxjobs.call import UnstorableResult
 from rxjobs.errors import ChildDied, InvalidOption
 from rxjobs.executors.in_processes import in_processes
 from rxjobs.failure import describe
+from rxjobs.middleware.timeout import timeout
 from rxjobs.stopping import STOP
+from rxjobs.testing import a_job, conformance_jobs, job_type
 from rxjobs.testing import conformance_executor as conformance
-from rxjobs.testing import conformance_jobs
 from rxjobs.testing.conformance_executor import call_of, caught, until
 from tests.executors import jobs
 
@@ -173,6 +180,152 @@ async def test_fifty_crashes_in_a_row_leave_it_usable_and_leak_nothing():
     assert await executor.run(call_of(conformance_jobs.add, 1)) == 1
     await executor.close()
     assert children() == []
+
+
+async def stopped_after(executor, seconds, function, *args) -> rj.Finished:
+    """How a job ends that may run for so many seconds."""
+    definition = job_type(function, on=executor, middleware=(timeout(seconds),), name="slow")
+    names = inspect.signature(function).parameters
+    job = definition.new(*args)
+    job = a_job(definition=definition, attempt=1, payload=job.payload, args=dict(zip(names, args, strict=True)))
+    return await definition.perform(job, None)
+
+
+@pytest.mark.parametrize("function", [jobs.stop_self, jobs.stop_in_the_middle_of_an_answer], ids=lambda function: function.__name__)
+async def test_a_child_that_is_stopped_is_replaced_when_its_job_has_had_its_time(executor, tmp_path, function):
+    """F24, and as celery#4185 (row 57): between two messages or in the middle of one; the job beside it is not run again."""
+    release = tmp_path / "release"
+    other, _ = await start(executor, jobs.wait_for, tmp_path / "other", release)
+    finished = await stopped_after(executor, 0.5, function, str(tmp_path / "mark"))
+    assert isinstance(finished.outcome, rj.Retry)
+    assert finished.outcome.failure.type == "TimeoutError"
+    assert await executor.run(call_of(conformance_jobs.add, 1)) == 1
+    assert not other.done()
+    release.touch()
+    assert await other is None
+
+
+async def test_a_child_that_stops_reading_is_replaced_when_its_job_has_had_its_time(executor):
+    """As celery#4185 (row 57): its pipe is full, and the thread that writes to it hangs with it."""
+    await executor.run(call_of(jobs.length, "x"))
+    os.kill(await executor.run(call_of(jobs.pid)), signal.SIGSTOP)
+    text = "x" * 900_000
+    finished = await stopped_after(executor, 0.5, jobs.length, text)
+    assert finished.outcome.failure.type == "TimeoutError", finished.outcome
+    assert await executor.run(call_of(jobs.length, text)) == 900_000
+
+
+async def test_a_child_that_does_not_start_is_ended_and_charges_that_job(executor, monkeypatch):
+    """As celery#9808 (row 56): whatever it hangs in, it does not keep its place."""
+    await executor.run(call_of(jobs.pid))
+    monkeypatch.setattr("rxjobs.executors.child.START_SECONDS", 0.5)
+    os.kill(await executor.run(call_of(jobs.pid)), signal.SIGSTOP)
+    error = await caught(executor, call_of(jobs.length, "x"))
+    assert isinstance(error, ChildDied)
+    assert "was not ready after 0.5 s" in str(error)
+    monkeypatch.undo()
+    assert await executor.run(call_of(jobs.length, "x")) == 1
+
+
+async def test_the_time_that_a_child_takes_to_import_a_job_is_not_the_jobs():
+    """Else a job type whose module takes longer than its timeout could never run: each attempt has a new child."""
+    executor = in_processes(1)
+    finished = await stopped_after(executor, 1.0, importlib.import_module("tests.executors.slow_module").answer)
+    assert finished.outcome == rj.Complete(42)
+    await executor.close()
+
+
+async def test_a_hundred_errors_and_results_that_cannot_travel_leave_the_child_as_it_was(executor):
+    """F25: they go as text, or are told of."""
+    pid = await executor.run(call_of(jobs.pid))
+    for _ in range(100):
+        for function, kind in ((jobs.raise_unrebuilt, "Unrebuilt"), (jobs.raise_irreducible, "Irreducible")):
+            error = await caught(executor, call_of(function))
+            assert describe(error).type == f"tests.executors.jobs.{kind}"
+        for function in (jobs.give_a_lambda, jobs.give_an_open_file):
+            assert isinstance(await executor.run(call_of(function)), UnstorableResult)
+        assert "generator" in describe(await caught(executor, call_of(jobs.give_a_generator))).message
+    assert await executor.run(call_of(jobs.pid)) == pid
+
+
+async def test_a_hundred_memory_errors_leave_it_usable(executor):
+    """As celery#10462 (row 54)."""
+    for _ in range(100):
+        assert describe(await caught(executor, call_of(conformance_jobs.fail, "MemoryError"))).type == "MemoryError"
+    assert await executor.run(call_of(conformance_jobs.add, 1)) == 1
+
+
+on_linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux limits the memory of a process")
+
+
+@pytest.fixture
+async def limited():
+    executor = in_processes(2, memory=256 * 1024 * 1024)
+    yield executor
+    await executor.close()
+
+
+@on_linux
+async def test_a_job_that_wants_more_memory_than_there_is_is_charged_alone(limited, tmp_path):
+    """F20, and as celery#10462 (row 54): a hundred times in a row. What it had it gives back, so that its child is of use still."""
+    release = tmp_path / "release"
+    other, _ = await start(limited, jobs.wait_for, tmp_path / "mark", release)
+    for step in (16, *[1024] * 99):
+        assert describe(await caught(limited, call_of(jobs.hog, 1024, step))).type == "MemoryError"
+    assert await limited.run(call_of(jobs.hog, 100)) > 0
+    assert not other.done()
+    release.touch()
+    assert await other is None
+
+
+@on_linux
+async def test_a_child_that_dies_of_its_limit_charges_its_job_alone(limited):
+    """F20: a library may abort where Python raises."""
+    error = await caught(limited, call_of(jobs.hog_and_die, 1024))
+    assert isinstance(error, ChildDied)
+    assert "SIGABRT" in str(error)
+    assert await limited.run(call_of(jobs.hog, 100)) > 0
+
+
+@on_linux
+async def test_what_jobs_leave_behind_is_not_charged_to_the_next(limited):
+    """F20: a child that has lost half of its memory is replaced between two jobs."""
+    pids = {await limited.run(call_of(jobs.leak, 48)) for _ in range(20)}
+    assert 3 < len(pids) < 20
+
+
+@pytest.mark.parametrize("memory", [0, -1, True, 1.5, "1G", 1024])
+def test_a_limit_that_is_none_is_refused(memory):
+    with pytest.raises(InvalidOption, match="in_processes: memory is a number of bytes"):
+        in_processes(1, memory=memory)
+
+
+async def test_children_start_while_threads_are_busy_logging(tmp_path):
+    """As celery#9808 and #496 (row 56): a fork would copy the lock of a handler that another thread holds, and hang."""
+    handler, done = logging.FileHandler(tmp_path / "log"), threading.Event()
+    log = logging.getLogger("tests.busy")
+    log.propagate = False
+    log.addHandler(handler)
+
+    def write():
+        while not done.wait(0.0001):
+            log.error("a line of some length, to hold the lock for a while: %s", "x" * 1000)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    executor = in_processes(4)
+    try:
+        for _ in range(2):
+            calls = [executor.run(call_of(jobs.log_and_tell, "a line of a child")) for _ in range(4)]
+            assert len(await asyncio.wait_for(asyncio.gather(*calls), 60)) == 4
+            await executor.close()
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        log.removeHandler(handler)
+        handler.close()
 
 
 async def test_a_fork_that_holds_the_pipe_open_does_not_hide_that_the_child_is_gone(executor):

@@ -285,7 +285,9 @@ async def test_a_running_call_that_is_asked_to_stop_is_waited_for_and_sees_it(bl
 
     executor = in_threads(1)
     call = call_of(watch, payload_of=(jobs.add, 1))
-    call = msgspec.structs.replace(call, job=msgspec.structs.replace(call.job, hold=types.SimpleNamespace(cancelled=False)))
+    call = msgspec.structs.replace(
+        call, job=msgspec.structs.replace(call.job, hold=types.SimpleNamespace(cancelled=False, recalled=None))
+    )
     task = asyncio.create_task(executor.run(call))
     await until(block.running.is_set)
     for _ in range(2):

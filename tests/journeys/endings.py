@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
+import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
+from inspect import signature
+from types import FunctionType
 from typing import Any
 
 import rxjobs as rj
@@ -35,6 +42,19 @@ class Unpicklable(Exception):
 
 class Base(BaseException):
     pass
+
+
+class Endless(Exception):
+    """To print it takes for ever."""
+
+    def __str__(self) -> str:
+        while True:
+            time.sleep(0.01)
+
+
+class Unnameable(Exception):
+    __module__ = "\x00"
+    __qualname__ = "\ud800" * 1000
 
 
 def good() -> None: ...
@@ -92,7 +112,43 @@ def recursion() -> None:
     recursion()
 
 
+def unnameable() -> None:
+    raise Unnameable("without a name")
+
+
+def huge() -> None:
+    raise ValueError("x" * 50_000_000 + "the end")
+
+
+def chain() -> None:
+    error: BaseException = ValueError("the first")
+    for n in range(10_000):
+        error = _from(ValueError(n), error)
+    raise RuntimeError("the last") from error
+
+
+def _from(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+def endless() -> None:
+    raise Endless
+
+
 def returns_nothing() -> None: ...
+
+
+def returns_a_lambda() -> object:
+    return lambda: None
+
+
+def returns_an_open_file() -> object:
+    return sys.__stderr__
+
+
+def returns_a_bad_text() -> str:
+    return "a\x00b\ud800"
 
 
 def returns_a_value() -> dict[str, int]:
@@ -158,6 +214,22 @@ async def returns_a_coroutine() -> Any:
     return asyncio.sleep(0)
 
 
+class Promise:
+    """Something that can be awaited, and is no coroutine."""
+
+    def __await__(self) -> Any:
+        yield from asyncio.sleep(0).__await__()
+        return "kept"
+
+
+async def returns_an_awaitable_object() -> Any:
+    return Promise()
+
+
+def returns_an_awaitable_object_plainly() -> Any:
+    return Promise()
+
+
 def returns_a_coroutine_plainly() -> Any:
     return asyncio.sleep(0, "slept")
 
@@ -182,6 +254,26 @@ def sleep_in_thread(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def exits() -> None:
+    os._exit(1)
+
+
+def crashes() -> None:
+    ctypes.string_at(0)
+
+
+def kills_itself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def note(path: str, seconds: float) -> None:
+    with open(path, "a") as notes:
+        notes.write("begun\n")
+        notes.flush()
+        time.sleep(seconds)
+        notes.write("ended\n")
+
+
 class Own(rj.Outcome):
     """An outcome that says nothing of what to do."""
 
@@ -192,3 +284,24 @@ def returns_own() -> rj.Outcome:
 
 def raises_bare_outcome() -> None:
     raise rj.Outcome
+
+
+def _soon(function: Callable[[], Any]) -> Callable[[], Any]:
+    async def soon() -> Any:
+        await asyncio.sleep(0)
+        return function()
+
+    soon.__name__ = soon.__qualname__ = f"{function.__name__}_soon"
+    return soon
+
+
+def soon(name: str) -> str:
+    """The name of the coroutine function that ends as the function of this name does."""
+    made = _soon(globals()[name])
+    return globals().setdefault(made.__name__, made).__name__
+
+
+# another process imports them by name
+for name in [name for name, value in globals().items() if isinstance(value, FunctionType) and value.__module__ == __name__]:
+    if not name.startswith("_") and name != "soon" and not signature(globals()[name]).parameters:
+        soon(name)

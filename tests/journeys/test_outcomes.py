@@ -4,13 +4,18 @@ import asyncio
 import concurrent.futures
 import multiprocessing
 import sys
+import time
 import types
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 
 import asyncpg
 import pytest
 
 import rxjobs as rj
+from rxjobs.errors import WornOut
+from rxjobs.events import JobStarted, JobStopped
+from rxjobs.executors.memory import resident
 from rxjobs.testing import fill
 from tests.journeys import endings
 from tests.waiting import until
@@ -38,7 +43,11 @@ RAISED = {
     "group": ("ExceptionGroup", "two (2 sub-exceptions)"),
     "nul": ("ValueError", "a\\x00b\\ud800"),
     "recursion": ("RecursionError", "maximum recursion depth exceeded"),
+    "unnameable": ("… 490 characters left out …", "without a name"),
+    "huge": ("ValueError", "… 49991815 characters left out …"),
+    "chain": ("RuntimeError", "the last"),
 }
+RAISED |= {f"{name}_soon": ending for name, ending in RAISED.items()}
 
 NO_OUTCOME = "TypeError or rxjobs.OutcomeRefused"
 """In another process it is known at once that an outcome is none of ours, here when it is to be written down."""
@@ -47,6 +56,9 @@ OUTCOMES = {
     "returns_nothing": ("completed", 1, None),
     "returns_a_value": ("completed", 1, None),
     "returns_what_json_lacks": ("completed", 1, None),
+    "returns_a_lambda": ("completed", 1, None),
+    "returns_an_open_file": ("completed", 1, None),
+    "returns_a_bad_text": ("completed", 1, None),
     "returns_complete": ("completed", 1, None),
     "returns_snooze": ("scheduled", 0, None),
     "raises_snooze": ("scheduled", 0, None),
@@ -84,6 +96,7 @@ async def running(dsn, executor, **options):
 
 @pytest.mark.parametrize("kind", EXECUTORS)
 async def test_every_ending_is_told_by_its_row_and_the_pipeline_goes_on(dsn, kind):
+    """F23, F25, F28, F29, and rows 54 and 64: on the loop, in threads and in processes, from a function and from a coroutine."""
     executor = EXECUTORS[kind]()
     async with running(dsn, executor) as app:
         ids = {name: (await app.definitions[name].enqueue()).id for name in (*RAISED, *OUTCOMES)}
@@ -94,11 +107,13 @@ async def test_every_ending_is_told_by_its_row_and_the_pipeline_goes_on(dsn, kin
                 type_, message = RAISED[name]
                 assert job.state == "retryable", (name, job)
                 (error,) = job.errors
-                assert (error["attempt"], error["type"]) == (1, type_), name
+                assert error["attempt"] == 1
+                assert error["type"].startswith(type_), (name, error["type"])
+                assert len(error["traceback"].encode()) < 70_000, name
                 assert error["message"].startswith(message), (name, error["message"])
                 assert error["node"] == app.label
                 assert error["duration"] >= 0
-                assert name in error["traceback"], (name, error["traceback"])
+                assert name.removesuffix("_soon") in error["traceback"], (name, error["traceback"])
             else:
                 state, attempt, type_ = OUTCOMES[name]
                 assert (job.state, job.attempt) == (state, attempt), (name, job.errors)
@@ -112,14 +127,16 @@ UNRUN = {
     "returns_a_generator": "the function returned a generator",
     "returns_an_async_generator": "the function returned a generator",
     "returns_a_coroutine": "the function returned an awaitable",
+    "returns_an_awaitable_object": "the function returned an awaitable (Promise)",
     "runs_a_loop_in_the_loop": "asyncio.run() cannot be called from a running event loop",
 }
 
 
 @pytest.mark.parametrize("kind", EXECUTORS)
 async def test_code_that_has_not_run_does_not_pass_for_done(dsn, kind):
-    """Nor does a job that wants an event loop of its own where it has one; elsewhere it may have it."""
-    app, executor, runs_plainly = rj.App(dsn, migrate=True), EXECUTORS[kind](), ["returns_a_coroutine_plainly"]
+    """F30, and F31: nor does a job that wants an event loop of its own where it has one; elsewhere it may have it."""
+    app, executor = rj.App(dsn, migrate=True), EXECUTORS[kind]()
+    runs_plainly = ["returns_a_coroutine_plainly", "returns_an_awaitable_object_plainly"]
     if kind != "on_loop":
         runs_plainly.append("runs_a_loop")
     for name in (*UNRUN, *runs_plainly):
@@ -251,17 +268,133 @@ async def test_a_run_that_takes_too_long_is_cut_off_and_the_next_runs(dsn, kind,
             assert seconds <= error["duration"] < 3 * seconds
 
 
-@pytest.mark.xfail(strict=True, reason="the timeout's clock begins before the executor has a thread for the job")
-@pytest.mark.parametrize("kind", ["in_threads", "thread pool"])
-async def test_a_timeout_counts_from_where_a_job_begins_to_run(dsn, kind):
-    """And not from where it began to wait for a free thread."""
-    app = rj.App(dsn, migrate=True)
-    executor = rj.in_threads(1) if kind == "in_threads" else rj.in_pool(concurrent.futures.ThreadPoolExecutor(1))
-    quick = app.job(name="quick", executor=executor, timeout=1.0)(endings.sleep_in_thread)
+ONE_PLACE = {
+    "in_threads": lambda: rj.in_threads(1),
+    "in_processes": lambda: rj.in_processes(1),
+    "thread pool": lambda: rj.in_pool(concurrent.futures.ThreadPoolExecutor(1)),
+    "process pool": lambda: rj.in_pool(concurrent.futures.ProcessPoolExecutor(1, mp_context=spawning())),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"), [("in_threads", 1.0), ("in_processes", 1.0), ("thread pool", 1.0), ("process pool", 4.0)]
+)
+async def test_a_timeout_counts_from_where_a_job_begins_to_run(dsn, kind, seconds):
+    """And not from where it began to wait for a free thread, or for a process that starts."""
+    app, events = rj.App(dsn, migrate=True), []
+    quick = app.job(name="quick", executor=ONE_PLACE[kind](), timeout=seconds)(endings.sleep_in_thread)
+    app.events.subscribe(events.append)
+    jobs = 6 if seconds == 1.0 else 16
     async with app.running():
-        await app.enqueue_many([quick.new(0.3) for _ in range(6)])
-        await until(lambda: none_to_run(app))
-        assert await app.jobs.count() == {"completed": 6}
+        await app.enqueue_many([quick.new(0.3) for _ in range(jobs)])
+        await until(lambda: none_to_run(app), seconds=60)
+        assert await app.jobs.count() == {"completed": jobs}
+    started, stopped = ({e.job.id: e for e in events if isinstance(e, kind)} for kind in (JobStarted, JobStopped))
+    assert len(started) == len(stopped) == jobs
+    # what they waited for their turn is queue time, and each began after the one before had ended
+    waited = sorted(event.queue_time / 1e9 for event in stopped.values())
+    assert waited[-1] > (jobs - 2) * 0.3
+    if kind != "process pool":
+        assert all(0.3 <= event.duration / 1e9 < 0.3 * jobs for event in stopped.values())
+        begun = sorted(event.monotonic_time for event in started.values())
+        assert all(later - before > 0.25e9 for before, later in pairwise(begun))
+
+
+@pytest.mark.parametrize("kind", ["in_threads", "in_processes"])
+async def test_an_error_that_takes_for_ever_to_print_takes_its_own_time_and_nobody_elses(dsn, kind):
+    """F23: it is printed where it was raised, and cut off there as the job would have been."""
+    app = rj.App(dsn, migrate=True)
+    executor = rj.in_threads(2, spare=10) if kind == "in_threads" else rj.in_processes(2)
+    for name in ("endless", "endless_soon", "good"):
+        app.job(name=name, executor=executor, timeout=1.0, breaker=None)(getattr(endings, name))
+    async with app.running():
+        ids = [(await app.definitions[name].enqueue()).id for name in ("endless", "endless_soon")]
+        await until(lambda: app.jobs.count(state="executing"))
+        good = await app.definitions["good"].enqueue()
+        await until(lambda: is_completed(app, good.id))
+        for id_ in ids:
+            await until(lambda id_=id_: is_retryable(app, id_))
+            (error,) = (await app.jobs.get(id_)).errors
+            assert error["type"] == "TimeoutError"
+
+
+async def is_retryable(app, id_):
+    return (await app.jobs.get(id_)).state == "retryable"
+
+
+async def test_threads_that_hang_are_replaced_and_then_ask_for_a_fresh_start(dsn):
+    """F26, and as dramatiq#211 (row 59): each that is left behind is counted; capacity is never 0 without anybody told of it."""
+    app = rj.App(dsn, migrate=True, shutdown_grace=0.1)
+    executor = rj.in_threads(2)
+    hang = app.job(name="hang", executor=executor, timeout=0.5, breaker=None)(endings.sleep_in_thread)
+    async with app.running() as running:
+        for hung in (1, 2):
+            await hang.enqueue(20.0)
+            await until(lambda hung=hung: executor.abandoned == hung)
+            quick = await hang.enqueue(0.0)
+            await until(lambda quick=quick: is_completed(app, quick.id))
+        with pytest.raises(WornOut, match="no thread left"):
+            await asyncio.wait_for(running.wait(), 20)
+
+
+async def test_a_pool_whose_threads_all_hang_asks_for_a_fresh_start(dsn):
+    """As dramatiq#211 (row 59): nobody replaces the threads of somebody else's pool."""
+    app = rj.App(dsn, migrate=True, shutdown_grace=0.1)
+    pool = concurrent.futures.ThreadPoolExecutor(2)
+    hang = app.job(name="hang", executor=rj.in_pool(pool), timeout=0.5, breaker=None)(endings.sleep_in_thread)
+    async with app.running() as running:
+        await app.enqueue_many([hang.new(3.0) for _ in range(3)])
+        with pytest.raises(WornOut):
+            await asyncio.wait_for(running.wait(), 20)
+    pool.shutdown(cancel_futures=True)
+
+
+async def test_a_process_that_takes_too_much_memory_drains_and_asks_for_a_fresh_start(dsn):
+    """F20: a job in it that takes ever more is not one that can be stopped; what it has done counts."""
+    app, held = rj.App(dsn, migrate=True, max_memory=resident() + 200 * 1024 * 1024), []
+
+    @app.job(name="hog")
+    def hog() -> None:
+        for _ in range(20):
+            held.append(bytearray(b"x") * (16 * 1024 * 1024))
+            time.sleep(0.05)
+
+    async with app.running() as running:
+        await hog.enqueue()
+        with pytest.raises(WornOut, match="bytes of memory, and max_memory is"):
+            await asyncio.wait_for(running.wait(), 30)
+    async with app:
+        assert await app.jobs.count() == {"completed": 1}
+
+
+async def test_a_worker_that_takes_too_much_memory_exits_for_a_fresh_start(connection, dsn, start):
+    """F20: what it has begun is done, and what it has not is left to others."""
+    await fill(connection, "work", 200, args={"seconds": 1.5})
+    worker = start(dsn, rxjobs_max_memory=1, rxjobs_shutdown_grace=20)
+    assert await worker.ended(30) == 75, worker.log
+    assert "bytes of memory" in worker.log
+    rows = await connection.fetch("SELECT state, attempt, count(*) FROM rxjobs.jobs GROUP BY 1, 2")
+    counts = {(row["state"], row["attempt"]): row["count"] for row in rows}
+    assert counts.keys() <= {("completed", 1), ("available", 0)}
+    assert counts.get(("completed", 1), 0) == len(worker.ids("start")) < 200
+
+
+async def test_a_child_that_dies_costs_its_job_an_attempt_and_the_last_one_makes_a_dead_letter(dsn, tmp_path):
+    """F24, and as dramatiq#260 (row 61): the others, that run beside it, are not run again."""
+    app, executor = rj.App(dsn, migrate=True), rj.in_processes(4)
+    for name in ("exits", "crashes", "kills_itself"):
+        app.job(name=name, executor=executor, max_attempts=2, breaker=None, backoff=lambda *_: 0.0)(getattr(endings, name))
+    note = app.job(name="note", executor=executor)(endings.note)
+    async with app.running():
+        notes = [(await note.enqueue(str(tmp_path / f"note-{n}"), 1.0)).id for n in range(6)]
+        bad = [(await app.definitions[name].enqueue()).id for name in ("exits", "crashes", "kills_itself")]
+        await until(lambda: is_count(app, {"discarded": 3, "completed": 6}), seconds=60)
+        for id_ in bad:
+            job = await app.jobs.get(id_)
+            assert [error["type"] for error in job.errors] == ["rxjobs.errors.ChildDied"] * 2
+        for n, id_ in enumerate(notes):
+            assert (await app.jobs.get(id_)).attempt == 1
+            assert (tmp_path / f"note-{n}").read_text() == "begun\nended\n"
 
 
 async def test_a_coroutine_that_swallows_its_cancellation_holds_up_neither_the_others_nor_the_stop(dsn):

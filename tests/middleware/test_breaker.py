@@ -17,6 +17,8 @@ from rxjobs.middleware.breaker import Circuit, Circuits
 from rxjobs.outcome import Finished
 from rxjobs.testing import a_job, job_type
 
+CANCELLED = "asyncio.exceptions.CancelledError"
+
 
 class Clock:
     """A clock that stands still."""
@@ -115,6 +117,39 @@ async def test_an_excluded_exception_moves_nothing():
     await bench.run(KeyError("no such user"))
     assert bench.circuit.state == "half-open"
     await bench.run(rj.Complete())
+    assert bench.circuit.state == "closed"
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError("by itself"), RemoteFailure(Failure(CANCELLED, "in a process"))], ids=repr
+)
+async def test_a_job_that_cancels_itself_moves_nothing(error):
+    """F28, and as arq#247 (row 64): nobody asked it to, and its dependency has no part in it. Its attempt has failed."""
+    bench = Bench(fail_max=3)
+    outcomes = await bench.run(*failures(2), *[error] * 10)
+    assert {type(outcome) for outcome in outcomes} == {rj.Retry}
+    assert bench.circuit.state == "closed"
+    await bench.run(*failures(1))
+    assert bench.circuit.state == "open"
+
+
+@pytest.mark.parametrize("probes", [1, 3])
+@pytest.mark.parametrize("error", [KeyError("no such user"), asyncio.CancelledError()], ids=repr)
+async def test_a_probe_whose_error_says_nothing_gives_its_turn_back(error, probes):
+    """However often that happens, the next job probes, and it closes as it would have."""
+    bench = Bench(fail_max=1, probes=probes, exclude=(LookupError,))
+    await bench.open()
+    bench.clock.now += 1000
+    for _ in range(50):
+        (outcome,) = await bench.run(error)
+        assert isinstance(outcome, rj.Retry)
+        assert (bench.circuit.state, bench.circuit.shut_for) == ("half-open", 0.0)
+    tasks, end = await bench.half_open_with(10)
+    assert sum(not task.done() for task in tasks) == probes
+    end.set_exception(error)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert bench.circuit.shut_for == 0.0
+    await bench.run(*[rj.Complete()] * probes)
     assert bench.circuit.state == "closed"
 
 

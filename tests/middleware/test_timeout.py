@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -207,3 +208,42 @@ async def test_the_time_of_a_thread_that_is_asked_to_stop_is_limited_as_before(c
         await until(running.is_set)
     let_go.set()
     assert [one.outcome.failure.type for one in source.settled] == ["TimeoutError"]
+
+
+@pytest.mark.parametrize("place", [rj.in_threads, rj.in_processes])
+async def test_a_deadline_counts_from_where_the_job_has_a_place(place):
+    executor = place(1)
+    definition = job_type(left_in_the_end, on=executor, middleware=(timeout(20),))
+    source = MemorySource([a_job(definition=definition, args={"seconds": 0.5}, payload='{"seconds": 0.5}') for _ in range(3)])
+    async with runs(rj.pull(source, max_demand=3).pipe(rj.execute(concurrency=3), rj.ack()), grace=30):
+        await until(lambda: len(source.settled) == 3)
+    assert all(19 < one.outcome.result < 19.6 for one in source.settled), [one.outcome for one in source.settled]
+    await executor.close()
+
+
+def left_in_the_end(seconds: float) -> float:
+    """How many seconds a job has left when it has taken so many."""
+    time.sleep(seconds)
+    deadline = rj.current_job().deadline
+    assert deadline is not None
+    return (deadline - datetime.now(UTC)).total_seconds()
+
+
+async def test_a_run_is_cut_off_in_time_whenever_it_began():
+    """It is looked at once while it waits, and then when its own time is over."""
+    executor, let_go, begun = rj.in_threads(1), threading.Event(), list[float]()
+
+    def work() -> None:
+        begun.append(time.monotonic())
+        let_go.wait(10 if len(begun) > 1 else 0.7)
+
+    first, second = (job_type(work, on=executor, middleware=(timeout(seconds),), name="slow") for seconds in (5, 0.5))
+    running = asyncio.create_task(first.perform(a_job(definition=first, attempt=1), None))
+    await until(lambda: begun)
+    finished = await second.perform(a_job(definition=second, attempt=1), None)
+    ended = time.monotonic()
+    assert finished.outcome.failure.type == "TimeoutError"
+    assert 0.5 <= ended - begun[1] < 5
+    let_go.set()
+    await running
+    await executor.close()

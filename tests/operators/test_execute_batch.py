@@ -7,7 +7,7 @@ import pytest
 
 import rxjobs as rj
 from rxjobs.events import Event, JobFailed, JobStarted, JobStopped
-from rxjobs.testing import MemorySource, a_job, marbles
+from rxjobs.testing import MemorySource, a_job, job_type, marbles
 from rxjobs.testing.watched import runs
 from tests.virtual import on_virtual_time
 
@@ -76,6 +76,14 @@ def test_a_handler_that_takes_too_long_fails_all():
         rj.execute_batch(handler(lambda jobs: None), timeout=1), "[ab]-|", "-(AB)|", values={"A": rj.Retry, "B": rj.Retry}
     )
     assert {item.outcome.failure.type for item in items} == {"TimeoutError"}
+
+
+@pytest.mark.parametrize(("own", "expect", "end"), [(None, "-(ABC)-|", rj.Retry), (3, "--(ABC)|", rj.Complete)])
+def test_a_handler_without_a_timeout_has_the_shortest_of_its_jobs_types(own, expect, end):
+    types = [job_type(print, name=f"type_{seconds}", timeout=seconds) for seconds in (1, 30, None)]
+    values = {letter: a_job(definition=one) for letter, one in zip("abc", types, strict=True)}
+    values |= dict.fromkeys("ABC", end)
+    marbles(rj.execute_batch(handler(lambda jobs: None), timeout=own), "[abc]--|", expect, values=values)
 
 
 def test_so_many_calls_at_once():
