@@ -35,6 +35,7 @@ from rxjobs.pipeline import CONCURRENCY, default_pipeline
 from rxjobs.queues import Queues
 from rxjobs.runner import Pipeline, Running
 from rxjobs.serving import serve
+from rxjobs.sources.controls import Controls
 from rxjobs.sources.postgres import PostgresSource
 from rxjobs.sources.pull import pull
 from rxjobs.store import migrate as migrations
@@ -71,16 +72,17 @@ class App:
         self.definitions: dict[str, Definition[..., Any]] = {}
         self.id: UUID = uuid4()
         self.woken: Subject[str | None] = Subject()
+        self._queues_taken: set[str] = set()
         self.jobs = Jobs(lambda: self.store, self.definitions)
-        self.queues = Queues(lambda: self.store, self.definitions)
+        self.controls = Controls(self)
+        self.queues = Queues(lambda: self.store, self.definitions, self._queues_taken, self.controls)
         self._tracing = Tracing(telemetry or Telemetry())
         self._metrics = Metrics(self.definitions, telemetry or Telemetry())
-        self.events.subscribe(self._metrics.hear)
+        self.events.listen(self._metrics.hear)
         self._circuits = Circuits(self.events.emit)
         self._loop_executor: Executor = on_loop()
         self._thread_executor: Executor = in_threads(THREADS)
         self._pipelines: list[Pipeline] = []
-        self._queues_taken: set[str] = set()
         self._dsn: str | None = None
         self._store: Store | None = None
         self._client: Client | None = None
@@ -222,7 +224,7 @@ class App:
 
         A signal drains: fetching stops, jobs in flight get `shutdown_grace` seconds, the rest are released. A second one exits
         at once. Exits with code 1 when a pipeline broke too often, and with 75, for a fresh start, when too many jobs do not stop
-        that were to.
+        that were to, or when it takes more than `max_memory`.
 
         A job whose code does not stop, such as a plain function in a thread, is released too, for a moment longer than the process
         needs to end: it ends at once when all else is done, and does not come back from here.
@@ -347,6 +349,7 @@ class App:
             await connection.close()
         self._store = Store(database, schema, notify=self.settings.notify, max_args_bytes=self.max_args_bytes)
         self._client = Client(self._store, self.events, [self._tracing.around_insert])
+        stack.push_async_callback(self._client.finish)
 
     def _client_here(self) -> Client:
         if self._client is None:
@@ -363,7 +366,7 @@ class App:
         how, scheduler = self.settings, LoopScheduler(asyncio.get_running_loop())
         running = Running(
             pipelines, scheduler, self.events,
-            max_restarts=how.max_restarts, restart_window=how.restart_window, executors=self._executors,
+            max_restarts=how.max_restarts, restart_window=how.restart_window, max_memory=how.max_memory, executors=self._executors,
         )  # fmt: skip
         node = Node(self.id, how, self.dsn, self.store, self.events, self._metrics)
         await node.join(stack, scheduler, self.woken.on_next, running)

@@ -12,7 +12,7 @@ from asyncio import Task
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 from reactivex import Observable, abc
@@ -49,6 +49,21 @@ class Source(Protocol):
     async def settle(self, finished: list[Finished]) -> None: ...
 
 
+class Control(msgspec.Struct, frozen=True):
+    """What is asked of a source's pulls while they run: to begin no job, and to hold so many at most (None: as is declared)."""
+
+    is_paused: bool = False
+    max_demand: int | None = None
+
+
+@runtime_checkable
+class Controlled(Protocol):
+    """A source that is told at run time how its jobs are to be taken."""
+
+    @property
+    def controls(self) -> Observable[Control]: ...
+
+
 class Demand:
     """How many jobs may be held, and how few must be before more are asked for."""
 
@@ -61,11 +76,23 @@ class Demand:
         self.max_demand = max_demand
         self.min_demand = least
         self.held = 0
+        self._declared = max_demand, min_demand
+
+    def resize(self, max_demand: int | None) -> None:
+        """Hold so many at most from now on, or as many as was declared (None). What is held beyond that stays until it is acked."""
+        declared, least = self._declared
+        self.max_demand = declared if max_demand is None else max_demand
+        self.min_demand = self.max_demand // 2 if least is None else min(least, self.max_demand - 1)
 
     @property
     def free(self) -> int:
         """How many jobs to ask for now: none while more than min_demand are held."""
         return self.max_demand - self.held if self.held <= self.min_demand else 0
+
+    @property
+    def worth_asking(self) -> int:
+        """As many places as are worth a fetch of their own while others are held: what it takes to fall to min_demand, or half."""
+        return max(self.max_demand - self.min_demand, (self.max_demand + 1) // 2)
 
 
 class Hold:
@@ -88,6 +115,14 @@ class Hold:
         """Whether its node was cut off since it was asked for: others may have it, and it is not to be begun."""
         return self.era != self.ledger.era and self.job.node is not None
 
+    @property
+    def recalled(self) -> str | None:
+        """Why it is not to be begun any more, if it is not: it is to be released, which is no attempt."""
+        ledger = self.ledger
+        if ledger.is_paused:
+            return "its queue is paused"
+        return "its node was cut off" if self.era != ledger.era and self.job.node is not None else None
+
     def __del__(self) -> None:
         if not self.settled:
             self.ledger.dropped(self.job, self.outcome)
@@ -109,10 +144,14 @@ class Ledger:
         self._held: Counter[int] = Counter()
         self._pulls: tuple[Callable[[bool], object], ...] = ()
         self._gathered: list[tuple[Finished, Acked | None]] = []
-        self._writing = False
+        self._in_write: list[tuple[Finished, Acked | None]] = []
+        self._writing: Task[None] | None = None
+        """The write on its way, or the last one where that failed and is tried again after a while."""
         self._failures = 0
         self.era = 0
         """How often its node was cut off."""
+        self.is_paused = False
+        """Whether nothing is to be asked for, and nothing that is held to be begun."""
         self.fetched_at = now()
         """When a job was fetched last, by this process's own clock, ns."""
         self._asked_in = 0
@@ -186,6 +225,8 @@ class Ledger:
     def close(self) -> None:
         """Write nothing down any more: whatever ends from now on, ends too late."""
         self._is_closed = True
+        if self._writing is not None:
+            self._writing.cancel()
 
     @property
     def held_ids(self) -> set[int]:
@@ -250,24 +291,26 @@ class Ledger:
             log.warning("job %s (%s) ended after its app: its outcome %s is not written down", job.id, job.type, outcome)
             return
         self._gathered.append((finished, then))
-        if not self._writing:
+        if self._writing is None:
             self._write()
 
     def _write(self) -> None:
-        if self._is_closed:
-            return
-        self._writing = True
-        batch, self._gathered = self._gathered, []
-        self._scheduler.start(self._settle(batch), lambda _: self._written(batch), lambda error: self._not_written(batch, error))
+        if not self._is_closed:
+            self._writing = self._scheduler.start(self._settle(), self._written, self._not_written)
 
-    async def _settle(self, batch: list[tuple[Finished, Acked | None]]) -> None:
-        await self.source.settle([finished for finished, _ in batch])
+    async def _settle(self) -> None:
+        # taken here, a tick after the first of them: jobs that end in one burst are written down together. But never more than
+        # makes room to ask for jobs: the next are fetched while the rest is written.
+        most = self.demand.worth_asking
+        self._in_write, self._gathered = self._gathered[:most], self._gathered[most:]
+        await self.source.settle([finished for finished, _ in self._in_write])
 
-    def _written(self, batch: list[tuple[Finished, Acked | None]]) -> None:
+    def _written(self, _: None) -> None:
         self._failures = 0
-        self._writing = False
+        self._writing = None
+        batch, self._in_write = self._in_write, []
         self.demand.held -= len(batch)
-        for finished, _ in batch:
+        for finished, _then in batch:
             self._let_go_of(finished.job.id)
         if self._gathered:
             self._write()
@@ -277,17 +320,19 @@ class Ledger:
                 then(finished)
 
     def _let_go_of(self, id_: int) -> None:
-        self._held[id_] -= 1
-        if not self._held[id_]:
+        if self._held[id_] > 1:
+            self._held[id_] -= 1
+        else:
             del self._held[id_]
 
-    def _not_written(self, batch: list[tuple[Finished, Acked | None]], error: BaseException) -> None:
+    def _not_written(self, error: BaseException) -> None:
         # the work is done, so its outcome is kept until it can be written, however long that takes
         first, longest = WRITE_DELAYS
         delay = min(longest, first * 2 ** min(self._failures, 20))
         self._failures += 1
-        log.error("%d outcomes could not be written down, next try in %g s: %r", len(batch), delay, error)
-        self._gathered = [*batch, *self._gathered]
+        log.error("%d outcomes could not be written down, next try in %g s: %r", len(self._in_write), delay, error)
+        self._gathered = [*self._in_write, *self._gathered]
+        self._in_write = []
         self._scheduler.later(delay, self._write)
 
 

@@ -190,12 +190,70 @@ class DatabaseFreed(Event, frozen=True, kw_only=True):
     holder: str
 
 
+class QueueControlled(Event, frozen=True, kw_only=True):
+    """What is asked of a queue at run time has taken effect on this node."""
+
+    queue: str
+    node: str
+
+
+class QueuePaused(QueueControlled, frozen=True, kw_only=True):
+    """No job of the queue starts on this node."""
+
+    name = "queue.pause"
+
+
+class QueueResumed(QueueControlled, frozen=True, kw_only=True):
+    """Jobs of the queue start on this node again."""
+
+    name = "queue.resume"
+
+
+class QueueScaled(QueueControlled, frozen=True, kw_only=True):
+    """A pull of the queue holds at most so many jobs on this node; None is as many as it was declared with."""
+
+    name = "queue.scale"
+    max_demand: int | None
+
+
 class QueueStalled(Event, frozen=True, kw_only=True):
     """Jobs of a queue were ready, this node had room for them, and for so many seconds it fetched none."""
 
     name = "queue.stalled"
     queue: str
     seconds: float
+
+
+class QueueUnserved(Event, frozen=True, kw_only=True):
+    """So many jobs of a queue have been ready for minutes, and no living node takes jobs from it."""
+
+    name = "queue.unserved"
+    queue: str
+    count: int
+
+
+class QueueServed(Event, frozen=True, kw_only=True):
+    """A queue has no more jobs that nobody takes."""
+
+    name = "queue.served"
+    queue: str
+
+
+class JobsUnroutable(Event, frozen=True, kw_only=True):
+    """So many jobs of one type have been ready for minutes, and no living node that takes jobs from their queue knows the type."""
+
+    name = "job.unroutable"
+    type: str
+    queue: str
+    count: int
+
+
+class JobsRoutable(Event, frozen=True, kw_only=True):
+    """A queue has no more jobs of that type that nobody takes."""
+
+    name = "job.routable"
+    type: str
+    queue: str
 
 
 class LoopBlocked(Event, frozen=True, kw_only=True):
@@ -232,19 +290,22 @@ class PipelineStopped(PipelineEvent, frozen=True, kw_only=True):
     name = "pipeline.stop"
 
 
+Listener = Callable[[Event], object]
+
+
 class EventStream(Observable[Event]):
     """A hot Observable of events. A listener that raises is told off in the log, and left out after the third time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._listeners: tuple[abc.ObserverBase[Event], ...] = ()
-        self._failures: dict[abc.ObserverBase[Event], int] = {}
+        self._listeners: tuple[Listener, ...] = ()
+        self._failures: dict[Listener, int] = {}
 
     def emit(self, event: Event) -> None:
         """Tell every listener. Never raises."""
         for listener in self._listeners:
             try:
-                listener.on_next(event)
+                listener(event)
             except BaseException:  # a listener may raise anything, also what would stop the task that tells it
                 self._raised(listener, event)
 
@@ -254,15 +315,19 @@ class EventStream(Observable[Event]):
         return bool(self._listeners)
 
     def _subscribe_core(self, observer: abc.ObserverBase[Event], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
+        return self.listen(observer.on_next)
+
+    def listen(self, listener: Listener) -> abc.DisposableBase:
+        """Have a function told of every event: what `subscribe` does, without what reactivex puts in between."""
         # the tuple is swapped, never changed, so that emit needs no lock
-        self._listeners = (*self._listeners, observer)
-        return Disposable(lambda: self._leave(observer))
+        self._listeners = (*self._listeners, listener)
+        return Disposable(lambda: self._leave(listener))
 
-    def _leave(self, observer: abc.ObserverBase[Event]) -> None:
-        self._listeners = tuple(listener for listener in self._listeners if listener is not observer)
-        self._failures.pop(observer, None)
+    def _leave(self, listener: Listener) -> None:
+        self._listeners = tuple(one for one in self._listeners if one != listener)
+        self._failures.pop(listener, None)
 
-    def _raised(self, listener: abc.ObserverBase[Event], event: Event) -> None:
+    def _raised(self, listener: Listener, event: Event) -> None:
         failures = self._failures[listener] = self._failures.get(listener, 0) + 1
         last = failures >= FORGIVEN
         log.exception("a listener of app.events raised on %s%s", event.name, ", and is left out from now on" if last else "")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import reactivex as rx
 from reactivex import Observable, abc
-from reactivex import operators as ops
-from reactivex.disposable import CompositeDisposable
+from reactivex.disposable import CompositeDisposable, SerialDisposable, SingleAssignmentDisposable
 
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.events import EventStream, NodeCutOff, NodeJoined, NodeLeft, NodeLost
@@ -27,7 +26,9 @@ from rxjobs.services.observe import Watcher, observe
 from rxjobs.services.progress import progress, quiet_seconds
 from rxjobs.services.prune import prune
 from rxjobs.services.rescue import rescue
+from rxjobs.services.serve import serve
 from rxjobs.services.stage import stage
+from rxjobs.services.unserved import unserved
 from rxjobs.services.watch import LoopWatch
 from rxjobs.settings import Settings
 from rxjobs.stopping import spawn
@@ -37,7 +38,10 @@ from rxjobs.store.store import Store
 
 log = logging.getLogger("rxjobs.node")
 
-RESTART_SECONDS = 1.0
+RESTARTS = 1.0, 30.0
+"""Seconds until a service that failed is started again: the first time, and at most."""
+UNSERVED_SECONDS = 60.0
+"""How often jobs are looked for that nobody takes."""
 LEAVE_SECONDS = 2.0
 
 
@@ -79,10 +83,10 @@ class Node:
         watch.start()
         stack.push_async_callback(asyncio.to_thread, watch.stop)
         self._events.emit(NodeJoined(node=str(self.id)))
-        if how.notify:
+        if how.notify and not self._store.database.is_behind_pooler:
             listening = spawn(scheduler.loop, Listener(Database(self._dsn), self._store.channel, heard).listen())
             stack.push_async_callback(_cancel, listening)
-        services = CompositeDisposable(*(_supervise(*service, scheduler) for service in self._services(running, held).items()))
+        services = CompositeDisposable(*(supervise(*service, scheduler) for service in self._services(running, held).items()))
         stack.callback(services.dispose)
 
     def _services(self, running: Running, held: Callable[[], set[int]]) -> dict[str, Observable[Any]]:
@@ -97,6 +101,8 @@ class Node:
             "prune": prune(store, leadership, how.keep),
             "horizon": horizon(store, leadership, emit=emit),
             "lost claims": lost_claims(store, self.id, held, every_seconds=how.heartbeat_seconds),
+            "serve": serve(store, self.id, lambda: running.ledgers),
+            "unserved": unserved(store, leadership, emit=emit, every_seconds=UNSERVED_SECONDS),
             "progress": progress(lambda: running.ledgers, quiet=quiet_seconds(how.poll_seconds), emit=emit),
             "observe": observe(store, self._watcher),
         }
@@ -116,8 +122,8 @@ class Node:
         self._events.emit(NodeLost(node=str(self.id)))
 
     async def _give_up(self, held: Callable[[], set[int]]) -> None:
-        # a claim whose answer nobody waited for any more began no attempt
-        await self._store.lost_claims(self.id, held(), datetime.now(UTC) + timedelta(days=1))
+        if self._store.lost_answers:  # what was claimed by those began no attempt
+            await self._store.lost_claims(self.id, held(), datetime.now(UTC) + timedelta(days=1))
         await self._store.resign(self.id)
         await self._store.leave(self.id)
 
@@ -125,19 +131,41 @@ class Node:
         try:
             await asyncio.wait_for(self._give_up(held), LEAVE_SECONDS)
         except Exception as error:
-            log.warning("the lease of this node could not be given up, and will run out: %s", error or type(error).__name__)
+            log.warning("the lease of this node could not be given up, and will run out: %s", str(error) or type(error).__name__)
         self._events.emit(NodeLeft(node=str(self.id)))
 
 
-def _supervise(name: str, service: Observable[Any], scheduler: LoopScheduler) -> abc.DisposableBase:
-    """Run a service; one that fails is started again, and no other notices."""
+def supervise(
+    name: str, service: Observable[Any], scheduler: LoopScheduler, restarts: tuple[float, float] = RESTARTS
+) -> abc.DisposableBase:
+    """Run a service; one that fails is started again after a delay that grows while it goes on failing, and no other notices."""
+    first, longest = restarts
+    failures = 0
+    subscription = SerialDisposable()
 
-    def again(error: Exception, _: Observable[Any]) -> Observable[Any]:
-        log.error("the service %s failed, and is started again", name, exc_info=error)
-        return rx.timer(RESTART_SECONDS).pipe(ops.flat_map(lambda _: watched))
+    def start() -> None:
+        slot = SingleAssignmentDisposable()
+        subscription.disposable = slot
+        try:
+            slot.disposable = service.subscribe(works, failed, scheduler=scheduler)
+        except Exception as error:
+            failed(error)
 
-    watched: Observable[Any] = service.pipe(ops.catch(again))
-    return watched.subscribe(scheduler=scheduler)
+    def works(_: object) -> None:
+        nonlocal failures
+        if failures:
+            log.warning("the service %s works again after %d failures", name, failures)
+        failures = 0
+
+    def failed(error: Exception) -> None:
+        nonlocal failures
+        delay = min(longest, first * 2 ** min(failures, 10)) * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        failures += 1
+        log.error("the service %s failed, and is started again in %.1f s", name, delay, exc_info=error)
+        subscription.disposable = scheduler.later(delay, start)
+
+    start()
+    return subscription
 
 
 async def _cancel(task: asyncio.Task[Any]) -> None:

@@ -77,6 +77,13 @@ class Scope:
         for awaited in tuple(self._awaited):
             awaited.stop(lambda item: any(job.node is not None for job in _jobs_of(item)))
 
+    def recall(self, ledger: Ledger) -> None:
+        """Release the jobs of a pull that wait for their turn in a stage; what runs may end."""
+        for awaited in tuple(self._awaited):
+            awaited.let_go_of_waiting(
+                lambda item: any(job.hold is not None and job.hold.ledger is ledger for job in _jobs_of(item))
+            )
+
     def close(self) -> None:
         """Wait no longer for what does not stop, and write nothing down any more."""
         for ledger in self._ledgers.values():

@@ -96,6 +96,7 @@ class Proxy:
         self.swallowed = 0
         self._delay = 0.0
         self._bytes_a_second = 0.0
+        self._refuses = False
 
     @property
     def dsn(self) -> str:
@@ -124,6 +125,11 @@ class Proxy:
         for link in filter(which, self.links):
             link.finish()
 
+    def refuse(self) -> None:
+        """End all links with a RST, and every new one too: a server that cannot be reached."""
+        self._refuses = True
+        self.reset()
+
     def delay(self, seconds: float) -> None:
         """Take so long to pass anything on."""
         self._delay = seconds
@@ -140,13 +146,13 @@ class Proxy:
         """Reset the link in place of the server's answer to such a statement, so often: it is done, and nobody is told."""
         return self._set(Trap(about, message, Link.reset, times, withholds=True))
 
-    def watch_for(self, about: str, message: str) -> Trap:
-        """Have it known when such a message passes."""
-        return self._set(Trap(about, message, lambda link: None, 1, withholds=False))
+    def watch_for(self, about: str, message: str, then: Callable[[Link], object] = lambda link: None) -> Trap:
+        """Have it known when such a message passes, and do something at that moment."""
+        return self._set(Trap(about, message, then, 1, withholds=False))
 
     def heal(self) -> None:
         """Pass everything again."""
-        self._silent, self._delay, self._bytes_a_second, self._swallowed_type = None, 0.0, 0.0, ""
+        self._silent, self._delay, self._bytes_a_second, self._swallowed_type, self._refuses = None, 0.0, 0.0, "", False
         self._traps.clear()
 
     # how
@@ -171,6 +177,9 @@ class Proxy:
         self._tasks.add(task)
         link = None
         try:
+            if self._refuses:
+                Link(writer, writer).reset()
+                return
             there, back = await self._connect()
             link = Link(writer, back)
             self._links.add(link)

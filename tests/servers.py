@@ -100,6 +100,11 @@ class PrivatePostgres:
     def dsn(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
 
+    @property
+    def owner(self) -> os.stat_result:
+        """Whose a folder has to be, by its `st_uid` and `st_gid`, for the server to use it."""
+        return (self._folder / "data").stat()
+
     async def __aenter__(self) -> Self:
         self._folder = self._lent.__enter__()
         self._installation = find_installation(self._folder)
@@ -131,6 +136,18 @@ class PrivatePostgres:
     async def restart(self, mode: str = "fast") -> None:
         await self.stop(mode)
         await self.start()
+
+    async def stand_by(self) -> None:
+        """Restart as a standby which nobody feeds: it can be read, and written to once it is promoted."""
+        await self.stop()
+        signal_file = self._folder / "data" / "standby.signal"
+        signal_file.touch(mode=0o600)
+        os.chown(signal_file, self.owner.st_uid, self.owner.st_gid)
+        await self.start()
+
+    async def promote(self) -> None:
+        """End the standby's waiting."""
+        await asyncio.to_thread(self._installation.run, "pg_ctl", "promote", "-D", self._folder / "data", "-w")
 
     async def kill_postmaster(self) -> None:
         """Kill the server with SIGKILL, and wait until its backends have noticed and ended."""

@@ -3,7 +3,6 @@
 import base64
 import json
 import logging
-import secrets
 import sys
 from collections import Counter
 
@@ -17,7 +16,7 @@ import rxjobs as rj
 from rxjobs.codec import PlainCodec, shown
 from tests.waiting import until
 
-OLD, NEW = secrets.token_bytes(32), secrets.token_urlsafe(32)
+OLD, NEW = bytes(range(32)), base64.urlsafe_b64encode(bytes(range(32, 64))).decode()
 CANARY = "canary-4711"
 
 

@@ -91,7 +91,7 @@ async def test_a_place_is_given_back_once_the_outcome_is_written_and_not_before(
 
 
 @on_virtual_time
-async def test_what_gathers_during_one_write_goes_into_the_next():
+async def test_what_gathers_during_one_write_goes_into_the_next_as_far_as_it_makes_room_to_ask_for_more():
     source = Slow()
     bench = Bench(source)
     jobs = bench.hold(9)
@@ -100,7 +100,24 @@ async def test_what_gathers_during_one_write_goes_into_the_next():
         await asyncio.sleep(0.1)
         complete(job)
     await asyncio.sleep(3)
-    assert source.batches == [1, 8]
+    assert source.batches == [1, 5, 3]
+    assert bench.demand.worth_asking == 5
+
+
+@on_virtual_time
+async def test_a_ledger_that_is_closed_waits_for_no_write_and_begins_none(caplog):
+    source = Slow()
+    bench = Bench(source)
+    first, second = bench.hold(2)
+    complete(first)
+    await asyncio.sleep(0.5)
+    bench.ledger.close()
+    complete(second)
+    await asyncio.sleep(60)
+    assert (source.batches, source.settled) == ([1], [])
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"job {second.id} (a_job) ended after its app" in caplog.text
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @on_virtual_time

@@ -371,7 +371,8 @@ async def test_an_observer_that_raises_breaks_its_pipeline_and_nothing_is_lost()
     async with runs(pulled(source).pipe(rj.complete(), rj.ack(), Raising)) as observed:
         await asyncio.sleep(5)
     source.hold_to_the_laws()
-    assert outcomes(source) == [rj.Complete] * 50
+    # what was being fetched when it broke is given back, and comes again
+    assert [outcome for outcome in outcomes(source) if outcome is not rj.Release] == [rj.Complete] * 50
     assert [type(event) for event in observed.events].count(PipelineRestarted) == 1
 
 

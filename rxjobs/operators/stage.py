@@ -61,11 +61,10 @@ def each(name: str, work: Callable[[Job], Item]) -> Operator:
         def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
             here = scope_here(scheduler).scheduler
 
-            def on_next(item: Any) -> None:
-                for one in items(name, item):
-                    observer.on_next(work(one) if isinstance(one, Job) else one)
+            def take(item: Item) -> None:
+                observer.on_next(work(item) if isinstance(item, Job) else item)
 
-            return source.subscribe(on_the_loop(observer, here, on_next), scheduler=here)
+            return source.subscribe(on_the_loop(observer, here, one_by_one(name, take)), scheduler=here)
 
         return Observable(subscribe)
 
@@ -87,15 +86,14 @@ def each_awaited(
             running: Awaited[Job, Item] = Awaited(work, concurrency, observer, here, let_go)
             scope.watch(running)
 
-            def on_next(item: Any) -> None:
-                for one in items(name, item):
-                    if isinstance(one, Job):
-                        running.add(one)
-                    else:
-                        observer.on_next(one)
+            def take(item: Item) -> None:
+                if isinstance(item, Job):
+                    running.add(item)
+                else:
+                    observer.on_next(item)
 
             return CompositeDisposable(
-                source.subscribe(on_the_loop(observer, here, on_next, running.end), scheduler=here),
+                source.subscribe(on_the_loop(observer, here, one_by_one(name, take), running.end), scheduler=here),
                 Disposable(lambda: here.here(lambda: scope.detach(running))),
             )
 
@@ -104,21 +102,34 @@ def each_awaited(
     return operator
 
 
+def one_by_one(name: str, take: Callable[[Item], object]) -> Callable[[Any], None]:
+    """Take the jobs in what comes down the stream, one by one; raises TypeError for what is none."""
+
+    def on_next(item: Any) -> None:
+        if isinstance(item, (Job, Finished)):  # as nearly all are: no list is made for them
+            take(_unless_recalled(item))
+        else:
+            for one in items(name, item):
+                take(one)
+
+    return on_next
+
+
 def items(name: str, item: Any) -> list[Item]:
     """The jobs in what came down the stream; raises TypeError for what is none."""
     if isinstance(item, Job | Finished):
-        return [_unless_lost(item)]
+        return [_unless_recalled(item)]
     if isinstance(item, list) and all(isinstance(one, Job | Finished) for one in item):
-        return [_unless_lost(one) for one in item]
+        return [_unless_recalled(one) for one in item]
     raise TypeError(
         f"rj.{name} takes jobs, and got {type(item).__name__}: an operator before it made something else of them; "
         "use rj.enrich to add to a job, or rj.map to replace it"
     )
 
 
-def _unless_lost(item: Item) -> Item:
-    if isinstance(item, Job) and item.hold is not None and item.hold.is_lost:
-        return ended(item, Release(reason="its node was cut off"))
+def _unless_recalled(item: Item) -> Item:
+    if isinstance(item, Job) and item.hold is not None and (reason := item.hold.recalled):
+        return ended(item, Release(reason=reason))
     return item
 
 
@@ -151,10 +162,10 @@ class _OnTheLoop(abc.ObserverBase[Any]):
         self._on_the_way: deque[Callable[[], object]] = deque()
 
     def on_next(self, value: Any) -> None:
-        if self._scheduler.is_here and not self._on_the_way:
-            self._take(value)
-        else:
+        if self._on_the_way or not self._scheduler.is_here:
             self._hop(lambda: self._take(value))
+        else:
+            self._take(value)
 
     def on_error(self, error: Exception) -> None:
         self._hop(lambda: self._observer.on_error(error))

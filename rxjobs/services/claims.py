@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
@@ -15,8 +16,13 @@ from rxjobs.store.store import Store
 
 log = logging.getLogger("rxjobs.claims")
 
+SELDOM_SECONDS = 120.0
+"""How often to look although no answer was lost: a claim may be committed long after that. To look reads the whole table."""
 
-def lost_claims(store: Store, node: UUID, held: Callable[[], set[int]], *, every_seconds: float) -> Observable[int]:
+
+def lost_claims(
+    store: Store, node: UUID, held: Callable[[], set[int]], *, every_seconds: float, seldom_seconds: float = SELDOM_SECONDS
+) -> Observable[int]:
     """How many jobs were given back, again and again.
 
     However late an answer comes, its claim is not lost: a job is given back if it was claimed before the last look, all
@@ -24,13 +30,19 @@ def lost_claims(store: Store, node: UUID, held: Callable[[], set[int]], *, every
     """
     before: datetime | None = None
     on_their_way: frozenset[object] = frozenset()
+    looked_at = 0.0
+    lost_at_last_look = looked_for = 0
 
     async def once() -> int:
-        nonlocal before, on_their_way
-        if on_their_way & store.claims:
+        nonlocal before, on_their_way, looked_at, lost_at_last_look, looked_for
+        lost, now = store.lost_answers, time.monotonic()
+        is_due = before is None or looked_for < lost or now >= looked_at + seldom_seconds
+        if not is_due or on_their_way & store.claims:
             return 0
-        ids, now = await patiently("looking for lost claims", lambda: store.lost_claims(node, held(), before))
-        before, on_their_way = now, store.claims
+        ids, instant = await patiently("looking for lost claims", lambda: store.lost_claims(node, held(), before))
+        # a claim is found by the second look after its answer was lost
+        looked_for, lost_at_last_look = lost_at_last_look, lost
+        before, on_their_way, looked_at = instant, store.claims, now
         if ids:
             log.warning("%d jobs were claimed by this node without an answer, and are given back: %s", len(ids), sorted(ids)[:20])
         return len(ids)

@@ -90,7 +90,7 @@ class Lease:
                 finally:
                     connection.terminate()
             except PASSING as error:
-                log.warning("the lease could not be renewed, and is tried again: %s", error or type(error).__name__)
+                log.warning("the lease could not be renewed, and is tried again: %s", str(error) or type(error).__name__)
             except Exception:
                 log.exception("the lease could not be renewed, and is tried again")
                 await asyncio.sleep(self._heartbeat)
@@ -134,6 +134,6 @@ class _One(Database):
         super().__init__("")
         self._connection = connection
 
-    async def fetch(self, sql: str, *args: Any) -> list[Any]:
+    async def fetch(self, sql: str, *args: Any, **how: Any) -> list[Any]:
         rows: list[Any] = await self._connection.fetch(sql, *args)
         return rows

@@ -18,13 +18,14 @@ from rxjobs.arguments import dump_untyped
 from rxjobs.awaiting import every
 from rxjobs.decide import raised, resolve
 from rxjobs.definition import Definition, check_queue, check_tags
-from rxjobs.demand import now
+from rxjobs.demand import Control, now
 from rxjobs.errors import BadPayload, InvalidOption, RxJobsError
 from rxjobs.events import Emit, JobStale, JobStarted
 from rxjobs.failure import Failure, describe
 from rxjobs.job import Job, State
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 from rxjobs.perform import tell_end, waited
+from rxjobs.sources.controls import Controls
 from rxjobs.sources.low_water import LowWater
 from rxjobs.store.encoding import Written, plain
 from rxjobs.store.patience import PASSING, passes, patiently
@@ -56,6 +57,9 @@ class Node(Protocol):
 
     @property
     def emit(self) -> Emit: ...
+
+    @property
+    def controls(self) -> Controls: ...
 
     def startable(self, names: Iterable[str]) -> list[str]: ...
 
@@ -95,10 +99,22 @@ class PostgresSource:
         passed_by = every(lambda: self._low_water.wait, self._look_behind).pipe(ops.filter(bool))
         return rx.merge(heard, rx.interval(poll), passed_by)
 
+    @property
+    def controls(self) -> Observable[Control]:
+        """What is asked of its queue at run time."""
+        return self._node.controls.of(self.queue)
+
+    @property
+    def types(self) -> Iterable[str]:
+        """The job types that it takes."""
+        return self._node.definitions if self._where.types is None else self._where.types
+
     async def fetch(self, n: int) -> list[Job]:
-        """Claim up to n jobs; waits out a database that is not there."""
+        """Claim up to n jobs, none while the queue is paused; waits out a database that is not there."""
         node = self._node
-        types = node.startable(node.definitions if self._where.types is None else self._where.types)
+        if await node.controls.is_paused(self.queue):
+            return []
+        types = node.startable(self.types)
         if not types:
             return []
         with node.store.claiming():  # until this returns, and its caller holds the jobs
@@ -119,9 +135,11 @@ class PostgresSource:
             return jobs
 
     async def has_waited(self, seconds: float) -> bool:
-        """Whether a job that it could give has been ready for longer than so many seconds."""
+        """Whether a job that it could give has been ready for longer than so many seconds; none could while its queue is paused."""
+        if await self._node.controls.is_paused(self.queue):
+            return False
         where = self._where
-        types = self._node.startable(self._node.definitions if where.types is None else where.types)
+        types = self._node.startable(self.types)
         return bool(types) and await self._node.store.has_waited(self.queue, types, where.tags, self._args, seconds)
 
     async def settle(self, finished: list[Finished]) -> None:
@@ -210,8 +228,8 @@ class PostgresSource:
             await self._report_stale([one for one in finished if one.job.id not in written])
 
     async def _report_stale(self, missing: Sequence[Finished]) -> None:
-        ids = [one.job.id for one in missing]
-        acked = await self._node.store.find_acked(self._node.id, ids, [one.job.attempt for one in missing])
+        claims = zip(*((one.job.id, one.job.attempt, one.job.attempted_at) for one in missing), strict=True)
+        acked = await self._node.store.find_acked(self._node.id, *claims)
         for one in missing:
             if one.job.id not in acked:
                 log.warning(

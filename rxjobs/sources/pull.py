@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable
 
-from rxjobs.demand import Demand, Ledger, Source, now
+from rxjobs.demand import Control, Controlled, Demand, Ledger, Source, let_go, now
 from rxjobs.job import Job
 from rxjobs.scope import Scope, scope_here
+
+TURN = 2_000_000
+"""How long jobs are handed on in one go, ns."""
 
 
 def pull(source: Source, *, max_demand: int, min_demand: int | None = None) -> Observable[Job]:
@@ -40,6 +45,7 @@ class _Pulling:
         self._scope = scope
         self._may_have_more = True  # sources are asked on start: a wake sent before was not heard
         self._held_before = 0
+        self._fetched_jobs: deque[Job] = deque()
         self._is_emitting = False
         self._is_last = False
         self._ended = False
@@ -53,8 +59,26 @@ class _Pulling:
         )  # fmt: skip
         stop = self._scope.on_stop(self._stop)
         self._joined = self._ledger.join(self._room)
+        controls = self._follow(self._ledger.source)
         self._ask()
-        return CompositeDisposable(wakes, stop, Disposable(self._dispose))
+        return CompositeDisposable(wakes, stop, controls, Disposable(self._dispose))
+
+    def _follow(self, source: Source) -> abc.DisposableBase:
+        if not isinstance(source, Controlled):
+            return Disposable()
+        here = self._scope.scheduler.here
+        return source.controls.subscribe(
+            lambda control: here(lambda: self._obey(control)), lambda error: here(lambda: self._fail(error)),
+            scheduler=self._scope.scheduler,
+        )  # fmt: skip
+
+    def _obey(self, control: Control) -> None:
+        """What has not begun when its queue is paused goes back, also from where it waits for its turn; what runs may end."""
+        self._ledger.demand.resize(control.max_demand)
+        self._ledger.is_paused = control.is_paused
+        if control.is_paused:
+            self._scope.recall(self._ledger)
+        self._wake()
 
     def _wake(self) -> None:
         self._may_have_more = True
@@ -70,14 +94,14 @@ class _Pulling:
 
     def _ask(self) -> None:
         free = self._ledger.demand.free
-        if self._ended or self._ledger.is_fetching or not self._may_have_more or not free:
+        if self._ended or self._ledger.is_fetching or not self._may_have_more or not free or self._ledger.is_paused:
             return
         self._may_have_more = False
         self._ledger.fetch(free, lambda jobs: self._fetched(jobs, free), self._failed_to_fetch)
 
     def _fetched(self, jobs: list[Job], asked: int) -> None:
-        if self._ended:
-            self._ledger.give_back(jobs, "its pipeline was stopped")
+        if self._ended or self._ledger.is_paused:
+            self._ledger.give_back(jobs, "its pipeline was stopped" if self._ended else "its queue is paused")
             self._ledger.tell_room()
             return
         fetched = now()
@@ -86,23 +110,39 @@ class _Pulling:
             jobs = jobs[:asked]
         if len(jobs) == asked:
             self._may_have_more = True
-        held = [self._ledger.hold(job, fetched) for job in jobs]
+        goes_on = bool(self._fetched_jobs)
+        self._fetched_jobs.extend(self._ledger.hold(job, fetched) for job in jobs)
         self._held_before = self._ledger.demand.held
-        held.reverse()
+        if not goes_on:
+            self._emit_some()
+
+    def _emit_some(self) -> None:
+        """Hand on what was fetched, for a moment: then what has ended is written down, and others on the loop get their turn."""
+        end = now() + TURN
         self._is_emitting = True
-        while held:  # popped, so that a job which an operator drops is let go at once
-            self._emit(held)
+        # once disposed it is handed on to nobody, who drops it
+        while self._fetched_jobs and (self._ended or now() < end):
+            self._emit()
         self._is_emitting = False
+        if self._fetched_jobs:
+            self._scope.scheduler.later(0, self._emit_some)
+            return
         if self._ended:
             self._joined.dispose()
         self._ledger.tell_room()
         self._end_if_last()
 
-    def _emit(self, held: list[Job]) -> None:
+    def _emit(self) -> None:
         try:
-            self._observer.on_next(held.pop())
+            # popped, so that a job which an operator drops is let go at once
+            self._observer.on_next(self._fetched_jobs.popleft())
         except Exception as error:
             self._fail(error)
+
+    def _give_back(self, reason: str) -> None:
+        """Release what was fetched and not handed on."""
+        while self._fetched_jobs:
+            let_go(self._fetched_jobs.popleft(), reason)
 
     def _failed_to_fetch(self, error: BaseException) -> None:
         self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
@@ -114,7 +154,7 @@ class _Pulling:
         self._end_if_last()
 
     def _end_if_last(self) -> None:
-        if self._is_last and not self._ledger.is_fetching and not self._may_have_more:
+        if self._is_last and not self._ledger.is_fetching and not self._may_have_more and not self._fetched_jobs:
             self._stop()
 
     def _fail(self, error: Exception) -> None:
@@ -126,10 +166,12 @@ class _Pulling:
         if not self._ended:
             self._ended = True
             self._ledger.give_up_fetch()
+            self._give_back("its pipeline was stopped")
             self._observer.on_completed()
 
     def _dispose(self) -> None:
         self._ended = True
-        # an operator that ends the stream in the middle of what was fetched has dropped the rest
+        # an operator that ends the stream while it is handed a job has dropped the rest
         if not self._is_emitting or self._scope.is_breaking:
             self._joined.dispose()
+            self._give_back("its pipeline was stopped")

@@ -1,20 +1,28 @@
-"""Connections to PostgreSQL: one pool for statements, and one of its own for whoever has to stay connected."""
+"""Connections to PostgreSQL: a pool for whoever asks, a few that outcomes are written on, and single ones for whoever stays."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import ssl
 from typing import Any
 
 import asyncpg
 
-from rxjobs.errors import NoDatabase
+from rxjobs.errors import NoDatabase, NotOpen
 from rxjobs.store.patience import passes
 
+log = logging.getLogger("rxjobs.database")
+
 CONNECT_TIMEOUT = 10.0
-STATEMENT_TIMEOUT = 10.0
+ACQUIRE_TIMEOUT = 5.0
+STATEMENT_TIMEOUT = 5.0
+LONG_TIMEOUT = 30.0
+"""For statements that may read a whole table, or carry a thousand jobs."""
 POOL_SIZE = 10
+RESERVED = 2
+"""Connections that only a node's own outcomes and leadership use: whoever takes all others takes none of these."""
 
 Connection = Any
 """An asyncpg connection, or a pool's stand-in for one."""
@@ -23,24 +31,29 @@ Connection = Any
 class Database:
     """A PostgreSQL database and the connections to it."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, pool_size: int = POOL_SIZE, acquire_timeout: float = ACQUIRE_TIMEOUT) -> None:
         self.dsn = dsn
+        self._pool_size = pool_size
+        self._acquire_timeout = acquire_timeout
         self._pool: asyncpg.Pool[Any] | None = None
+        self._reserve: asyncpg.Pool[Any] | None = None
+        self.is_behind_pooler = False
+        """Whether something stands between that may give every transaction another session, as PgBouncer does."""
 
     async def open(self) -> None:
         """Connect; raises NoDatabase where nothing answers, or not to us."""
         try:
-            pool = await asyncpg.create_pool(
-                self.dsn,
-                min_size=0,  # for any other the pool itself would reconnect, and log each failure, through an outage
-                max_size=POOL_SIZE,
-                timeout=CONNECT_TIMEOUT,
-                command_timeout=STATEMENT_TIMEOUT,
-                reset=_keep,
-                server_settings={"application_name": "rxjobs"},
-            )
+            self.is_behind_pooler = await self._finds_pooler()
+            if self.is_behind_pooler:
+                log.warning(
+                    "the database is reached through a pooler: no statement is kept prepared and no notification is heard, so that "
+                    "a job starts within about poll_seconds, and not at once"
+                )
+            pool = await self._make_pool(self._pool_size, keep_seconds=300.0)
             async with pool.acquire(timeout=CONNECT_TIMEOUT):
-                self._pool = pool
+                pass
+            # once there, these are never closed for being idle: a server that is full later gives no new ones
+            self._pool, self._reserve = pool, await self._make_pool(RESERVED, keep_seconds=0.0)
         except (*_REFUSALS, OSError, asyncpg.InterfaceError, TimeoutError) as error:
             raise _no_database(self.dsn, error) from error
         except ValueError:
@@ -48,23 +61,64 @@ class Database:
 
     async def close(self) -> None:
         """Disconnect, at once where the server does not answer."""
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        try:
-            await asyncio.wait_for(pool.close(), 2)
-        except (TimeoutError, *_ANY):
-            pool.terminate()
+        pools = [pool for pool in (self._pool, self._reserve) if pool is not None]
+        self._pool = self._reserve = None
+        await asyncio.gather(*map(_close, pools))
 
-    async def fetch(self, sql: str, *args: Any) -> list[asyncpg.Record]:
-        """Run one statement in a transaction of its own."""
-        assert self._pool is not None  # noqa: S101 - the app checks that it is open
-        connection = await self._pool.acquire(timeout=CONNECT_TIMEOUT)
+    async def fetch(
+        self,
+        sql: str,
+        *args: Any,
+        reserved: bool = False,
+        timeout: float = STATEMENT_TIMEOUT,  # noqa: ASYNC109 - asyncpg's
+    ) -> list[asyncpg.Record]:
+        """Run one statement in a transaction of its own, on a `reserved` connection if it is one that a node lives by.
+
+        Raises TimeoutError, which says why, where no connection is to be had within `acquire_timeout`.
+        """
+        pool = self._reserve if reserved else self._pool
+        if pool is None:
+            raise NotOpen("the connections to the database are closed: the app that they belong to has ended")
+        connection = await self._acquire(pool)
         try:
-            rows: list[asyncpg.Record] = await connection.fetch(sql, *args)
+            rows: list[asyncpg.Record] = await connection.fetch(sql, *args, timeout=timeout)
             return rows
         finally:
-            await self._pool.release(connection, timeout=2)
+            await pool.release(connection, timeout=2)
+
+    async def _finds_pooler(self) -> bool:
+        connection = await self.connect()
+        try:
+            # a pooler that shares sessions tells a client of no process of the server's
+            return bool(connection.get_server_pid() != await connection.fetchval("SELECT pg_backend_pid()"))
+        finally:
+            await connection.close(timeout=2)
+
+    async def _make_pool(self, size: int, *, keep_seconds: float) -> asyncpg.Pool[Any]:
+        return await asyncpg.create_pool(
+            self.dsn,
+            min_size=0,  # for any other the pool itself would reconnect, and log each failure, through an outage
+            max_size=size,
+            max_inactive_connection_lifetime=keep_seconds,
+            timeout=CONNECT_TIMEOUT,
+            command_timeout=STATEMENT_TIMEOUT,
+            reset=_keep,
+            # what is prepared in one session is not there in the next
+            statement_cache_size=0 if self.is_behind_pooler else 100,
+            server_settings={"application_name": "rxjobs"},
+        )
+
+    async def _acquire(self, pool: asyncpg.Pool[Any]) -> Connection:
+        try:
+            return await pool.acquire(timeout=self._acquire_timeout)
+        except TimeoutError:
+            size, seconds = pool.get_max_size(), self._acquire_timeout
+            if pool.get_size() < size:
+                raise TimeoutError(f"the server gave no connection within {seconds:g} s") from None
+            raise TimeoutError(
+                f"all {size} connections were in use for {seconds:g} s: statements take long, or more is asked for at once "
+                "than the server can answer"
+            ) from None
 
     async def connect_now(self) -> Connection:
         """A connection apart from the pool; raises NoDatabase where there is none to be had now."""
@@ -80,6 +134,7 @@ class Database:
                 self.dsn,
                 timeout=CONNECT_TIMEOUT,
                 command_timeout=STATEMENT_TIMEOUT,
+                statement_cache_size=0,  # it asks seldom, and may be behind a pooler
                 server_settings={"application_name": "rxjobs"},
             )
         except (*_REFUSALS, asyncpg.ClientConfigurationError) as error:
@@ -88,6 +143,13 @@ class Database:
             raise _no_database(self.dsn, error) from error
         except ValueError:
             raise _no_dsn(self.dsn) from None
+
+
+async def _close(pool: asyncpg.Pool[Any]) -> None:
+    try:
+        await asyncio.wait_for(pool.close(), 2)
+    except (TimeoutError, *_ANY):
+        pool.terminate()
 
 
 def masked(dsn: str) -> str:

@@ -53,6 +53,38 @@ class NewRows(msgspec.Struct):
         return msgspec.structs.astuple(self)
 
 
+def are_alike(jobs: Sequence[NewJob]) -> bool:
+    """Whether jobs differ in nothing but their arguments."""
+    first = jobs[0]
+    return all(
+        job.type == first.type
+        and job.queue == first.queue
+        and job.priority == first.priority
+        and job.max_attempts == first.max_attempts
+        and job.tags == first.tags
+        and job.meta == first.meta
+        and job.delay == first.delay
+        and job.scheduled_at == first.scheduled_at
+        for job in jobs
+    )
+
+
+def alike_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    """The columns of jobs that are alike, in the order of insert_alike.sql."""
+    first = jobs[0]
+    return (
+        first.type,
+        first.queue,
+        [job.payload for job in jobs],
+        first.priority,
+        first.max_attempts,
+        list(first.tags) or None,
+        to_json(first.meta).decode() if first.meta else None,
+        first.delay,
+        first.scheduled_at,
+    )
+
+
 class Written(msgspec.Struct):
     """Outcomes to write down, by column."""
 

@@ -31,7 +31,7 @@ class Listener:
             try:
                 await self._listen_once()
             except PASSING as error:
-                log.warning("the connection that listens for new jobs was lost: %s", error or type(error).__name__)
+                log.warning("the connection that listens for new jobs was lost: %s", str(error) or type(error).__name__)
             except Exception:
                 log.exception("new jobs cannot be listened for, which is tried again; the poll finds them meanwhile")
                 await asyncio.sleep(PING_SECONDS)

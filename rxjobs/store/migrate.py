@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 from typing import Any
 
 import asyncpg
@@ -9,7 +12,16 @@ import asyncpg
 from rxjobs.errors import NotMigrated, SchemaTooNew
 from rxjobs.store.statements import FOLDER, with_schema
 
-LOCK_TIMEOUT = "10s"
+log = logging.getLogger("rxjobs.database")
+
+LOCK_TIMEOUT = "3s"
+"""How long to wait for a lock at a time: whatever asks for the same table waits behind the one who waits."""
+BACK_OFF = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds until each further try, at most."""
+STEP_TIMEOUT = 3600.0
+"""Seconds that a step may take on tables that are large."""
+SERIES = 1000
+"""Steps of one thousand only add to what is there, so that the code of any of them works with the schema of any later one."""
 
 
 def steps() -> list[tuple[int, str, str]]:
@@ -27,7 +39,20 @@ def script(schema: str) -> str:
 
 
 async def migrate(connection: asyncpg.Connection[Any], schema: str) -> list[str]:
-    """Run the migrations that are missing, in one transaction under a lock; gives their names. Raises SchemaTooNew."""
+    """Run the migrations that are missing, in one transaction under a lock; gives their names. Raises SchemaTooNew.
+
+    Raises LockNotAvailableError where others keep the locks that it needs, at every one of a few tries.
+    """
+    for delay in BACK_OFF:
+        try:
+            return await _migrate(connection, schema)
+        except asyncpg.LockNotAvailableError as error:
+            log.warning("schema %r could not be migrated, and that is tried again: %s", schema, error)
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+    return await _migrate(connection, schema)
+
+
+async def _migrate(connection: asyncpg.Connection[Any], schema: str) -> list[str]:
     async with connection.transaction():
         await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('rxjobs.' || $1, 0))", schema)
@@ -36,7 +61,7 @@ async def migrate(connection: asyncpg.Connection[Any], schema: str) -> list[str]
         _refuse_newer(done, schema)
         missing = [step for step in steps() if step[0] > done]
         for number, name, sql in missing:
-            await connection.execute(with_schema(sql, schema))
+            await connection.execute(with_schema(sql, schema), timeout=STEP_TIMEOUT)
             await connection.execute(with_schema(_done(number, name), schema))
     return [name for _, name, _ in missing]
 
@@ -77,7 +102,7 @@ async def _version(connection: asyncpg.Connection[Any], schema: str) -> int | No
 
 def _refuse_newer(version: int, schema: str) -> None:
     newest = steps()[-1][0]
-    if version > newest:
+    if version // SERIES > newest // SERIES:
         raise SchemaTooNew(
             f"schema {schema!r} is at version {version}, of a newer rxjobs; this one knows {newest}: upgrade rxjobs on this node"
         )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
 
 from rxjobs.definition import NewJob
-from rxjobs.store.database import Connection, Database
-from rxjobs.store.encoding import Filters, NewRows, Written
+from rxjobs.store.database import LONG_TIMEOUT, STATEMENT_TIMEOUT, Connection, Database
+from rxjobs.store.encoding import Filters, NewRows, Written, alike_columns, are_alike, to_json
 from rxjobs.store.statements import statement
 
 Rows = list[asyncpg.Record]
@@ -21,7 +21,31 @@ Marks = tuple[tuple[datetime, ...], tuple[int, ...]]
 """A place in the order of each priority's jobs: the instants they are scheduled at, and the ids."""
 
 PRIORITIES = 10
-FROM_THE_START: Marks = (datetime.min.replace(tzinfo=UTC),) * PRIORITIES, (0,) * PRIORITIES
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+FROM_THE_START: Marks = (LONG_AGO,) * PRIORITIES, (0,) * PRIORITIES
+
+
+class Staged(NamedTuple):
+    """What a look for jobs that are due has found, and made available."""
+
+    jobs: int
+    next: float | None
+    """Seconds until the next is due; None when none waits."""
+    until: datetime
+    """Up to here nothing that is due is left, as far as it was to be seen."""
+    seconds: float
+    """What it took to find them."""
+
+
+OWN = frozenset({"read_controls", "ack_completed", "ack_jobs", "find_acked", "take_lease", "lead", "resign", "leave"})
+"""What a node lives by: these statements are asked on reserved connections."""
+LONG = frozenset(
+    {
+        "insert_alike", "insert_jobs", "list_jobs", "find_jobs", "count_jobs", "delete_jobs", "queue_depths",
+        "lost_claims", "orphans", "rescue_jobs", "bury", "leave", "unserved",
+    }
+)  # fmt: skip
+"""What may read a whole table, or carry a thousand jobs: these may take longer than any other."""
 
 
 class Store:
@@ -35,6 +59,8 @@ class Store:
         self.max_stored_bytes = 2 * max_args_bytes + 65536
         """What a claim reads of a row's arguments at most: room for what encryption and other programs' spaces add."""
         self._claiming: set[object] = set()
+        self.lost_answers = 0
+        """How many claims may have been made whose jobs nobody will ever hold, since their answers were lost."""
 
     @contextmanager
     def claiming(self) -> Iterator[None]:
@@ -42,7 +68,8 @@ class Store:
         claim = object()
         self._claiming.add(claim)
         try:
-            yield
+            with self._answered():
+                yield
         finally:
             self._claiming.discard(claim)
 
@@ -51,13 +78,26 @@ class Store:
         """The claims on their way."""
         return frozenset(self._claiming)
 
-    async def insert_jobs(self, jobs: Sequence[NewJob], connection: Connection | None = None) -> Rows:
-        """Insert jobs; gives their ids and states, in order."""
-        return await self._run("insert_jobs", *NewRows.of(jobs).columns(), self._notify, connection=connection)
+    async def insert_jobs(self, jobs: Sequence[NewJob], connection: Connection | None = None, *, notify: bool = True) -> Rows:
+        """Insert jobs, and wake their queues with it if `notify`; gives their ids and states, in order."""
+        if jobs and are_alike(jobs):
+            return await self.insert_alike(jobs, connection, notify=notify)
+        return await self._run("insert_jobs", *NewRows.of(jobs).columns(), self._notify if notify else None, connection=connection)
+
+    async def insert_alike(self, jobs: Sequence[NewJob], connection: Connection | None = None, *, notify: bool = True) -> Rows:
+        """As insert_jobs, of jobs that differ in nothing but their arguments."""
+        columns = alike_columns(jobs)
+        return await self._run("insert_alike", *columns, self._notify if notify else None, connection=connection)
+
+    async def notify_queues(self, queues: Sequence[str]) -> None:
+        """Wake queues."""
+        if self._notify is not None:
+            await self._run("notify_queues", self._notify, queues)
 
     async def fetch_jobs(self, queue: str, n: int, types: Sequence[str], node: UUID, marks: Marks = FROM_THE_START) -> Rows:
         """Claim up to n jobs, of each priority those from its mark on."""
-        return await self._run("fetch_jobs", queue, n, types, node, self.max_stored_bytes, *marks)
+        with self._answered():
+            return await self._run("fetch_jobs", queue, n, types, node, self.max_stored_bytes, *marks)
 
     async def fetch_jobs_where(
         self,
@@ -70,7 +110,8 @@ class Store:
         marks: Marks = FROM_THE_START,
     ) -> Rows:
         """Claim up to n jobs that have the tags and contain the arguments (JSON)."""
-        return await self._run("fetch_jobs_where", queue, n, types, node, tags, args, self.max_stored_bytes, *marks)
+        with self._answered():
+            return await self._run("fetch_jobs_where", queue, n, types, node, tags, args, self.max_stored_bytes, *marks)
 
     async def ready_behind(
         self, queue: str, types: Sequence[str], tags: Sequence[str], args: str, marks: Marks
@@ -92,14 +133,24 @@ class Store:
         """Write down how jobs ended; gives the ids that were."""
         return _ids(await self._run("ack_jobs", node, *written.columns(), self._notify))
 
-    async def find_acked(self, node: UUID, ids: Sequence[int], attempts: Sequence[int]) -> set[int]:
-        """Which of these were written down already by this node."""
-        return _ids(await self._run("find_acked", node, ids, attempts))
+    async def find_acked(
+        self, node: UUID, ids: Sequence[int], attempts: Sequence[int], attempted_at: Sequence[datetime | None]
+    ) -> set[int]:
+        """Which of these claims were written down already by this node."""
+        return _ids(await self._run("find_acked", node, ids, attempts, attempted_at))
 
-    async def stage_jobs(self, limit: int, leader: UUID, term: int) -> tuple[int, float | None]:
-        """Make jobs available whose time has come; gives how many, and the seconds until the next."""
-        (row,) = await self._run("stage_jobs", limit, self._notify, leader, term)
-        return row["staged"], row["next"]
+    async def stage_jobs(self, limit: int, leader: UUID, term: int, since: datetime = LONG_AGO) -> Staged:
+        """Make jobs available whose time has come, of those that were due at an instant or later."""
+        (row,) = await self._run("stage_jobs", limit, self._notify, leader, term, since)
+        return Staged(row["staged"], row["next"], row["until"], row["seconds"])
+
+    async def serve(self, node: UUID, serves: Mapping[str, Iterable[str]]) -> None:
+        """Have it known which job types a node takes from which queues."""
+        await self._run("serve", node, to_json({queue: sorted(types) for queue, types in sorted(serves.items())}).decode())
+
+    async def unserved(self, seconds: float) -> Rows:
+        """The queues and job types that no living node takes, though such jobs have been ready for longer than so many seconds."""
+        return await self._run("unserved", seconds)
 
     async def take_lease(self, node: UUID, label: str, pid: int, seconds: float) -> None:
         """Enter a node."""
@@ -153,6 +204,39 @@ class Store:
         """How many unfinished jobs stand in each queue and state."""
         return await self._run("queue_depths")
 
+    async def read_controls(self, queues: Sequence[str], names: Sequence[str]) -> Rows:
+        """What is asked of queues for a node that goes by these names; those that nothing is asked of are left out."""
+        return await self._run("read_controls", queues, ["", *names])
+
+    async def pause_queue(self, queue: str, node: str = "") -> bool:
+        """Pause a queue, for all nodes or those of one name; gives whether that is new."""
+        return await self._ask("pause_queue", queue, node)
+
+    async def resume_queue(self, queue: str, node: str = "") -> bool:
+        """Have a queue go on, for all nodes or those of one name; gives whether that is new."""
+        return await self._ask("resume_queue", queue, node)
+
+    async def scale_queue(self, queue: str, max_demand: int | None, node: str = "") -> bool:
+        """Have nodes hold at most so many jobs of a queue, or as many as is declared; gives whether that is new."""
+        return await self._ask("scale_queue", queue, node, max_demand)
+
+    async def list_controls(self) -> Rows:
+        """What is asked of queues."""
+        return await self._run("list_controls")
+
+    async def list_queues(self) -> Rows:
+        """As queue_depths, and how long the oldest job has waited."""
+        return await self._run("list_queues")
+
+    async def list_nodes(self) -> Rows:
+        """The living nodes, and which queues they take jobs from."""
+        return await self._run("list_nodes")
+
+    async def is_known_queue(self, queue: str) -> bool:
+        """Whether a row of any table speaks of a queue, but for finished jobs."""
+        (row,) = await self._run("is_known_queue", queue)
+        return bool(row["is_known"])
+
     async def oldest_transactions(self) -> Rows:
         """What keeps vacuum from removing dead rows, the oldest first."""
         return await self._run("oldest_transactions")
@@ -185,9 +269,25 @@ class Store:
         """Delete jobs that are not executing."""
         return _ids(await self._run("delete_jobs", ids))
 
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.lost_answers += 1
+            raise
+
+    async def _ask(self, name: str, *args: Any) -> bool:
+        (row,) = await self._run(name, *args, self._notify)
+        return bool(row["is_changed"])
+
     async def _run(self, name: str, *args: Any, connection: Connection | None = None) -> Rows:
         sql = statement(name, self.schema)
-        return await (self.database.fetch(sql, *args) if connection is None else connection.fetch(sql, *args))
+        if connection is not None:
+            rows: Rows = await connection.fetch(sql, *args)
+            return rows
+        timeout = LONG_TIMEOUT if name in LONG else STATEMENT_TIMEOUT
+        return await self.database.fetch(sql, *args, reserved=name in OWN, timeout=timeout)
 
 
 def _ids(rows: Rows) -> set[int]:

@@ -4,12 +4,14 @@ import asyncio
 import os
 import signal
 import time
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
 import rxjobs as rj
 from rxjobs.testing import fill
+from tests.proxy import Proxy
 from tests.servers import PrivatePostgres
 from tests.waiting import until
 
@@ -92,6 +94,7 @@ async def test_crashes_of_the_server_cost_no_job(start):
 
 
 async def test_a_stop_does_not_wait_for_a_database_that_is_away(start):
+    """As pgqueuer#296 (row 30): what could not be written down is told, job by job."""
     async with PrivatePostgres(**SMALL) as postgres:
         await filled(postgres.dsn, 200, 0.1)
         worker = start(postgres.dsn, rxjobs_shutdown_grace=1, **FAST)
@@ -104,7 +107,87 @@ async def test_a_stop_does_not_wait_for_a_database_that_is_away(start):
         assert "could not be written down; their lease will free them" in worker.log
 
 
+async def test_a_server_in_recovery_is_waited_for_until_it_is_promoted(start):
+    """F6, and as graphile#449 (row 34): 57P03 while it starts, 25006 while it is a standby, and neither costs anything."""
+    async with PrivatePostgres(**SMALL) as postgres:
+        await filled(postgres.dsn, 300, 0.05)
+        worker = start(postgres.dsn, **FAST)
+        await until(lambda: len(worker.lines("start")) > 10)
+        await postgres.stand_by()
+        connection = await asyncpg.connect(postgres.dsn)
+        assert await connection.fetchval("SELECT pg_is_in_recovery()")
+        await until(lambda: "read-only transaction" in worker.log or "during recovery" in worker.log)
+        await asyncio.sleep(4)  # longer than a lease
+        assert worker.process.poll() is None
+        before = len(worker.lines("start"))
+        assert await connection.fetchval("SELECT pg_promote()")
+        promoted = time.time()
+        await until(lambda: len(worker.lines("start")) > before)
+        print(f"the first job began {worker.lines('start')[before].at - promoted:.2f} s after the promotion")
+        await until(lambda: connection.fetchval("SELECT count(*) = 300 FROM rxjobs.finished_jobs WHERE state = 'completed'"))
+        assert await connection.fetchval("SELECT max(attempt) FROM rxjobs.finished_jobs") == 1
+        await connection.close()
+        worker.process.send_signal(signal.SIGTERM)
+        assert await worker.ended(10) == 0
+        assert "Traceback" not in worker.log
+
+
+async def test_a_standby_that_takes_over_late_takes_no_job_from_a_node_that_lives(start):
+    """It has been up all the time; and one node comes to it later than the other, who leads there."""
+    async with PrivatePostgres(**SMALL) as postgres, Proxy(postgres.dsn) as proxy:
+        await filled(postgres.dsn, 0, 0)
+        late = start(proxy.dsn, **FAST)
+        connection = await asyncpg.connect(postgres.dsn)
+        await fill(connection, "thread", 1, args={"seconds": 10.0})
+        await connection.close()
+        await until(lambda: late.lines("start"))
+        other = start(postgres.dsn, **FAST)
+        await until(lambda: counted(postgres.dsn, "SELECT count(*) = 2 FROM rxjobs.nodes"))
+        await postgres.stand_by()
+        proxy.silence()
+        await asyncio.sleep(4)  # longer than a lease
+        connection = await asyncpg.connect(postgres.dsn)
+        await connection.fetchval("SELECT pg_promote()")
+        leads = (
+            "SELECT count(*) = 1 FROM rxjobs.leaders JOIN rxjobs.nodes ON id = node WHERE leaders.expires_at > now() AND pid = $1"
+        )
+        await until(lambda: connection.fetchval(leads, other.process.pid))
+        await asyncio.sleep(1.5)  # three times as long as it takes to look for dead nodes
+        proxy.heal()
+        await until(lambda: connection.fetchval("SELECT count(*) = 1 FROM rxjobs.finished_jobs"))
+        (row,) = await connection.fetch("SELECT state::text, attempt, errors FROM rxjobs.finished_jobs")
+        assert tuple(row) == ("completed", 1, None)
+        assert other.lines() == []
+        await connection.close()
+
+
+PERMANENT = {
+    "42P01": ("ALTER TABLE rxjobs.live_jobs RENAME TO gone", 'relation "rxjobs.live_jobs" does not exist'),
+    "28000": ("ALTER ROLE {role} NOLOGIN", "is not permitted to log in"),
+}
+
+
+@pytest.mark.parametrize("code", PERMANENT)
+async def test_what_does_not_pass_by_itself_ends_the_worker_and_says_why(start, connection, dsn, code):
+    """As procrastinate#1425 (row 25): only what passes is tried again for ever."""
+    role = f"r_{uuid4().hex}"
+    await connection.execute(f"CREATE ROLE {role} SUPERUSER LOGIN")
+    try:
+        worker = start(dsn.replace("://postgres@", f"://{role}@"), rxjobs_max_restarts=1, rxjobs_shutdown_grace=1, **FAST)
+        await fill(connection, "work", 1)
+        await until(lambda: worker.lines("end"))
+        sql, reason = PERMANENT[code]
+        await connection.execute(sql.format(role=role))
+        await connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1", role)
+        assert await worker.ended(30) == 1
+        assert "stopped: pipeline" in worker.log
+        assert reason in worker.log
+    finally:
+        await connection.execute(f"DROP ROLE {role}")
+
+
 async def test_a_read_only_server_is_waited_for(start):
+    """F6, and as graphile#449 (row 34)."""
     async with PrivatePostgres(**SMALL) as postgres:
         await filled(postgres.dsn, 100, 0.05)
         connection = await asyncpg.connect(postgres.dsn)

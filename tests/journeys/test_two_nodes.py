@@ -1,10 +1,16 @@
 """Two worker processes on one queue, and the death of one."""
 
+import asyncio
 import json
 import signal
 import time
 from collections import Counter
+from contextlib import asynccontextmanager
 
+import pytest
+
+import rxjobs as rj
+from rxjobs import events, node
 from rxjobs.testing import fill
 from tests.waiting import until
 
@@ -90,3 +96,106 @@ async def test_a_blocked_event_loop_costs_neither_the_lease_nor_a_job(connection
     started = [*workers[0].ids("start"), *workers[1].ids("start")]
     assert len(started) == len(set(started)) == 101
     assert "it is held up by job 1 (block)" in workers[0].log + workers[1].log
+
+
+def an_app(dsn, *names):
+    """An app that knows these job types, and what it tells of jobs that nobody takes."""
+    app = rj.App(dsn, lease_seconds=3, heartbeat_seconds=0.5, leader_seconds=0.9, poll_seconds=0.3)
+    told: list[events.Event] = []
+    kinds = events.JobsUnroutable, events.JobsRoutable, events.QueueUnserved, events.QueueServed
+    app.events.subscribe(lambda event: told.append(event) if isinstance(event, kinds) else None)
+    for name in names:
+
+        @app.job(name=name)
+        async def run(seconds: float = 0.0) -> None: ...
+
+    return app, told
+
+
+async def test_jobs_of_a_type_that_only_new_nodes_know_wait_for_them_and_are_told_of(connection, dsn, monkeypatch):
+    """F32, and as taskiq#569 (row 65): an old node A, jobs of a new type, at last a new node B."""
+    monkeypatch.setattr(node, "UNSERVED_SECONDS", 0.2)
+    old, told = an_app(dsn, "work")
+    async with old.running():
+        await fill(connection, "of_tomorrow", 1_000)
+        await fill(connection, "work", 50)
+        await until(lambda: connection.fetchval("SELECT count(*) = 50 FROM rxjobs.finished_jobs"))
+        await asyncio.sleep(1.0)
+        assert told == []  # nobody has waited for long
+        await connection.execute("UPDATE rxjobs.live_jobs SET scheduled_at = now() - interval '6 minutes'")
+        await until(lambda: told)
+        assert (told[0].name, told[0].type, told[0].queue, told[0].count) == ("job.unroutable", "of_tomorrow", "default", 1_000)
+        waiting = "SELECT count(*) = 1000 FROM rxjobs.live_jobs WHERE state = 'available' AND attempt = 0 AND node IS NULL"
+        assert await connection.fetchval(waiting)
+        new, _ = an_app(dsn, "work", "of_tomorrow")
+        async with new.running():
+            await until(lambda: connection.fetchval("SELECT count(*) = 1050 FROM rxjobs.finished_jobs WHERE attempt = 1"))
+            await until(lambda: len(told) > 1)
+        assert [event.name for event in told] == ["job.unroutable", "job.routable"]
+        await fill(connection, "of_tomorrow", 1, args={})
+        await connection.execute("UPDATE rxjobs.live_jobs SET queue = 'nobody', scheduled_at = now() - interval '6 minutes'")
+        await until(lambda: len(told) > 2)
+    assert (told[2].name, told[2].queue, told[2].count) == ("queue.unserved", "nobody", 1)
+
+
+@asynccontextmanager
+async def under_load(connection, dsn):
+    """Two nodes that work off jobs all the time; after it, each job has run once."""
+    apps = [an_app(dsn, "work")[0] for _ in range(2)]
+    count, loading = 0, True
+
+    async def load():
+        nonlocal count
+        while loading:
+            await apps[0].enqueue_many([apps[0].definition("work").new() for _ in range(20)])
+            count += 20
+            await asyncio.sleep(0.02)
+
+    async with apps[0].running(), apps[1].running():
+        loader = asyncio.ensure_future(load())
+        await until(lambda: connection.fetchval("SELECT count(*) > 200 FROM rxjobs.finished_jobs"))
+        yield
+        await asyncio.sleep(0.5)
+        loading = False
+        await loader
+        await until(lambda: connection.fetchval("SELECT count(*) = 0 FROM rxjobs.live_jobs"))
+    rows = await connection.fetch("SELECT state::text, attempt, errors, count(*) FROM rxjobs.finished_jobs GROUP BY 1, 2, 3")
+    assert [tuple(row) for row in rows] == [("completed", 1, None, count)]
+
+
+async def test_a_schema_that_is_added_to_under_load_fails_no_job(connection, dsn, caplog):
+    """F33, and as asyncpg#72 (row 72): columns come and go while two nodes and an enqueuer work."""
+    async with under_load(connection, dsn):
+        await connection.execute("SET lock_timeout = '3s'")
+        for table in ("live_jobs", "finished_jobs", "nodes", "leaders"):
+            await connection.execute(f"ALTER TABLE rxjobs.{table} ADD COLUMN later integer")
+            await connection.execute(f"ALTER TABLE rxjobs.{table} ADD COLUMN latest text NOT NULL DEFAULT 'x'")
+            await asyncio.sleep(0.2)
+        await connection.execute("INSERT INTO rxjobs.migrations (version, name) VALUES (999, 'later')")
+        for table in ("live_jobs", "finished_jobs", "nodes", "leaders"):
+            await connection.execute(f"ALTER TABLE rxjobs.{table} DROP COLUMN later, DROP COLUMN latest")
+    assert [record.message for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+async def test_an_index_that_is_dropped_and_made_anew_under_load_fails_no_job(connection, dsn, caplog):
+    """As proliferate#702 (row 73): plans that were made with it are made anew."""
+    async with under_load(connection, dsn):
+        for index in ("live_jobs_ready", "live_jobs_pending", "finished_jobs_dead"):
+            definition = await connection.fetchval("SELECT indexdef FROM pg_indexes WHERE indexname = $1", index)
+            await connection.execute(f"DROP INDEX CONCURRENTLY rxjobs.{index}")
+            await asyncio.sleep(0.2)
+            await connection.execute(definition.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY"))
+            await connection.execute(f"REINDEX INDEX CONCURRENTLY rxjobs.{index}")
+    assert [record.message for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+async def test_an_old_node_may_begin_on_a_schema_that_was_added_to_and_not_on_one_that_changed(connection, dsn):
+    """F33."""
+    await connection.execute("INSERT INTO rxjobs.migrations (version, name) VALUES (999, 'added to')")
+    app, _ = an_app(dsn, "work")
+    async with app.running():
+        await app.definition("work").enqueue()
+        await until(lambda: connection.fetchval("SELECT count(*) = 1 FROM rxjobs.finished_jobs"))
+    await connection.execute("INSERT INTO rxjobs.migrations (version, name) VALUES (1000, 'changed')")
+    with pytest.raises(rj.RxJobsError, match=r"version 1000, of a newer rxjobs.*upgrade rxjobs on this node"):
+        await app.__aenter__()

@@ -252,6 +252,6 @@ class _One(Database):
         super().__init__("")
         self._connection = connection
 
-    async def fetch(self, sql: str, *args: Any) -> list[asyncpg.Record]:
+    async def fetch(self, sql: str, *args: Any, **how: Any) -> list[asyncpg.Record]:
         rows: list[asyncpg.Record] = await self._connection.fetch(sql, *args)
         return rows

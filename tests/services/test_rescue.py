@@ -4,7 +4,7 @@ import time
 from rxjobs.events import JobsRescued, NodeLost
 from rxjobs.services.lead import Leadership
 from rxjobs.services.rescue import rescue
-from tests.store.ground import a_claimed_row, a_node, states
+from tests.store.ground import FAILS_TWICE, a_claimed_row, a_node, states
 
 
 async def rescued(store, own, scheduler, events, looks=2):
@@ -48,3 +48,27 @@ async def test_many_nodes_at_once_take_each_job_once_since_one_leads(connection,
     assert sum(map(sum, found)) == 50
     errors = await connection.fetch("SELECT jsonb_array_length(errors) FROM rxjobs.live_jobs WHERE id = ANY ($1::bigint[])", ids)
     assert [row[0] for row in errors] == [1] * 50
+
+
+async def test_one_orphan_behind_ten_thousand_jobs_of_the_living_is_rescued_in_one_sweep(connection, store, scheduler):
+    """As river#1258 (row 12): nobody's page is filled by jobs that are none of its business."""
+    own, alive, dead = await a_node(connection), await a_node(connection), await a_node(connection, seconds=-1)
+    await connection.execute(
+        "INSERT INTO rxjobs.live_jobs (type, state, node, attempt, attempted_at) "
+        "SELECT 'long', 'executing', $1, 1, now() FROM generate_series(1, 10000)",
+        alive,
+    )
+    orphan = await a_claimed_row(connection, dead)
+    assert await rescued(store, own, scheduler, [], looks=1) == [1]
+    assert await states(connection, [orphan]) == ["available"]
+    assert await connection.fetchval("SELECT count(*) FROM rxjobs.live_jobs WHERE state = 'executing'") == 10_000
+
+
+async def test_a_sweep_that_meets_serialization_failures_is_finished(connection, store, scheduler, caplog):
+    """As oban#1030 (row 6): 40001 twice, and then all of it."""
+    own, dead = await a_node(connection), await a_node(connection, seconds=-1)
+    ids = [await a_claimed_row(connection, dead) for _ in range(20)]
+    await connection.execute(FAILS_TWICE)
+    assert await rescued(store, own, scheduler, [], looks=1) == [20]
+    assert await states(connection, ids) == ["available"] * 20
+    assert "could not serialize access" in caplog.text

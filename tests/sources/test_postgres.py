@@ -6,11 +6,14 @@ import pytest
 from reactivex.subject import Subject
 
 import rxjobs as rj
+from rxjobs.awaiting import LoopScheduler
+from rxjobs.demand import Control
 from rxjobs.events import JobDiscarded, JobStale
 from rxjobs.failure import Failure
 from rxjobs.outcome import Finished
 from rxjobs.testing import fill
 from tests.store.ground import a_shared_database, emptied
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,7 @@ async def test_where_narrows_what_is_asked_for(app, where, expected):
 
 
 @pytest.mark.parametrize(
-    "where", [{"color": 1}, {"types": "work"}, {"tags": [1]}, {"args": [1]}, ["types"], {"args": {"n": object()}}], ids=str
+    "where", [{"color": 1}, {"types": "work"}, {"tags": [1]}, {"args": [1]}, ["types"], {"args": {"n": object}}], ids=str
 )
 def test_a_where_that_is_none_is_refused(where):
     with pytest.raises((rj.InvalidOption, rj.InvalidArguments)):
@@ -209,7 +212,6 @@ async def test_without_any_wake_there_is_a_slow_poll(app, source):
     app.settings = rj.App("x", poll_seconds=0.05).settings
     polls = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    from rxjobs.awaiting import LoopScheduler
 
     watching = source.wakes.subscribe(polls.put_nowait, scheduler=LoopScheduler(loop))
     began = loop.time()
@@ -228,3 +230,74 @@ async def test_a_database_that_is_away_is_waited_for(app, connection, source):
     await connection.execute(ours, name)
     await source.settle([Finished(job, rj.Complete())])
     assert await states(connection) == [("completed", 1)]
+
+
+async def test_a_queue_that_is_paused_gives_nothing_and_none_of_its_jobs_has_waited(app, connection, source):
+    await fill(connection, "work", 3, queue="mail")
+    await connection.execute("INSERT INTO rxjobs.queues (queue, paused_at) VALUES ('mail', now())")
+    assert await source.fetch(10) == []
+    assert await source.has_waited(0.0) is False
+    assert await states(connection) == [("available", 0)] * 3
+    await app.queues.resume("mail")
+    assert await source.has_waited(0.0) is True
+    assert len(await source.fetch(10)) == 3
+
+
+async def test_nothing_is_claimed_by_what_was_known_longer_than_a_poll_ago(app, connection, source):
+    """F39: whatever has become of the looks at the table meanwhile."""
+    app.settings = rj.App("x", poll_seconds=0.2).settings
+    await fill(connection, "work", 3, queue="mail")
+    assert len(await source.fetch(1)) == 1
+    await connection.execute("INSERT INTO rxjobs.queues (queue, paused_at) VALUES ('mail', now())")
+    await asyncio.sleep(0.25)
+    assert await source.fetch(10) == []
+
+
+@pytest.mark.parametrize("name", ["", "node-a", "its id"])
+async def test_what_is_asked_of_its_queue_is_told_when_it_is_new(app, connection, source, name):
+    name = str(app.id) if name == "its id" else name
+    app.settings = rj.App("x", node="node-a", poll_seconds=0.05).settings
+    told = asyncio.Queue()
+
+    watching = source.controls.subscribe(told.put_nowait, scheduler=LoopScheduler(asyncio.get_running_loop()))
+    assert await asyncio.wait_for(told.get(), 10) == Control()
+    for column, value, control in (
+        ("paused_at", "now()", Control(is_paused=True)),
+        ("max_demand", "7", Control(is_paused=True, max_demand=7)),
+        ("paused_at", "NULL", Control(max_demand=7)),
+    ):
+        await connection.execute(
+            f"INSERT INTO rxjobs.queues (queue, node, {column}) VALUES ('mail', $1, {value}), ('other', $1, NULL), "
+            f"('mail', 'another node', NULL) ON CONFLICT (queue, node) DO UPDATE SET {column} = excluded.{column}",
+            name,
+        )
+        assert await asyncio.wait_for(told.get(), 10) == control
+    watching.dispose()
+    assert told.empty()
+
+
+async def test_two_pulls_of_a_node_look_once_and_both_are_told(app, connection, source):
+    app.settings = rj.App("x", poll_seconds=0.4).settings
+    looks, told = [], []
+    look = app.store.read_controls
+
+    async def counted(queues, names):
+        looks.append(queues)
+        return await look(queues, names)
+
+    app.store.read_controls = counted
+    scheduler = LoopScheduler(asyncio.get_running_loop())
+    sources = [source, rj.PostgresSource(app, "mail"), rj.PostgresSource(app, "other")]
+    watching = [
+        one.controls.subscribe(lambda control, one=one: told.append((one, control)), scheduler=scheduler) for one in sources
+    ]
+    await connection.execute("INSERT INTO rxjobs.queues (queue, paused_at) VALUES ('mail', now())")
+    app.woken.on_next("!")
+    await until(lambda: {one for one, control in told if control.is_paused} == set(sources[:2]))
+    began, looks[:] = asyncio.get_running_loop().time(), []
+    await asyncio.sleep(1)
+    took = asyncio.get_running_loop().time() - began
+    assert 1 <= len(looks) <= took / 0.2 + 1
+    assert set(map(tuple, looks)) == {("mail", "other")}
+    for one in watching:
+        one.dispose()

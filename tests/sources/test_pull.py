@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import reactivex as rx
 from reactivex import operators as ops
+from reactivex.subject import Subject
 
 import rxjobs as rj
-from rxjobs.demand import settle
+from rxjobs.demand import Control, settle
 from rxjobs.events import JobDropped, PipelineStopped
 from rxjobs.testing import MemorySource, a_job
 from rxjobs.testing.watched import Watched, runs
@@ -438,7 +440,127 @@ async def test_a_pull_that_is_used_twice_in_a_pipeline_starves_neither_branch():
     right = pulled.pipe(rj.complete(), rj.ack(), ops.do_action(by["right"].append), ops.take(3))
     async with runs(rx.merge(left, right)):
         await asyncio.sleep(1)
-        assert len(source.settled) == 100
+        # what the branch that ended had not begun is given back, and comes again
+        assert sum(one.outcome == rj.Complete() for one in source.settled) == 100
     source.hold_to_the_laws()
     assert by["left"]
     assert len(by["right"]) == 3
+
+
+class Steered(MemorySource):
+    """A source that is told at run time how its jobs are to be taken."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.controls: Subject[Control] = Subject()
+
+    def pause(self) -> None:
+        self.controls.on_next(Control(is_paused=True))
+
+    def scale(self, max_demand: int | None) -> None:
+        self.controls.on_next(Control(max_demand=max_demand))
+
+
+@on_virtual_time
+async def test_while_it_is_paused_it_does_not_ask_and_when_it_goes_on_it_asks_at_once():
+    source, held = Steered(jobs(20)), list[rj.Job]()
+    rj.pull(source, max_demand=10).subscribe(held.append)
+    await moment()
+    source.pause()
+    complete(*held)
+    source.push()
+    await asyncio.sleep(1000)
+    assert source.asked == [10]
+    source.controls.on_next(Control())
+    await moment()
+    assert source.asked == [10, 10]
+    assert len(held) == 20
+
+
+@on_virtual_time
+async def test_what_is_held_when_it_is_paused_and_has_not_begun_is_released_and_a_stage_that_is_at_it_may_end():
+    source = Steered(jobs(10))
+    begun, may_end = list[int](), asyncio.Event()
+
+    async def look_up(job: rj.Job) -> None:
+        begun.append(job.id)
+        await may_end.wait()
+
+    stream = rj.pull(source, max_demand=10).pipe(
+        ops.delay(1), rj.filter(lambda job: True), rj.enrich(look_up, concurrency=2), rj.complete(), rj.ack()
+    )
+    async with runs(stream) as observed:
+        await asyncio.sleep(2)
+        source.pause()
+        await moment()
+        assert len(begun) == 2
+        assert [type(one.outcome) for one in source.settled] == [rj.Release] * 8
+        may_end.set()
+        await moment()
+        assert observed.running.held_ids == set()
+        source.controls.on_next(Control())
+        await asyncio.sleep(2)
+    ends = Counter(type(one.outcome) for one in source.settled)
+    assert ends == {rj.Complete: 10, rj.Release: 10}
+    assert not any(isinstance(event, JobDropped) for event in observed.events)
+
+
+@on_virtual_time
+async def test_an_answer_that_comes_when_it_is_paused_is_given_back():
+    class Slow(Steered, SlowSource): ...
+
+    source, held = Slow(jobs(3)), list[rj.Job]()
+    rj.pull(source, max_demand=10).subscribe(held.append)
+    await asyncio.sleep(0.5)
+    source.pause()
+    await asyncio.sleep(10)
+    assert held == []
+    assert [type(one.outcome) for one in source.settled] == [rj.Release] * 3
+    source.controls.on_next(Control())
+    await asyncio.sleep(10)
+    assert len(held) == 3
+
+
+@on_virtual_time
+async def test_it_holds_as_many_as_it_is_told_to_at_run_time_and_as_is_declared_when_it_is_told_so():
+    source, held = Steered(jobs(100)), list[rj.Job]()
+    rj.pull(source, max_demand=10).subscribe(held.append)
+    await moment()
+    source.scale(50)
+    await moment()
+    assert (source.asked, len(held)) == ([10, 40], 50)
+    source.scale(4)
+    complete(*held[:47])
+    await moment()
+    assert source.asked == [10, 40]  # three are held, and that is more than half of four
+    complete(held[47])
+    await moment()
+    assert source.asked == [10, 40, 2]
+    source.scale(None)
+    await moment()
+    assert source.asked == [10, 40, 2, 6]
+
+
+@pytest.mark.parametrize(("told", "acked", "asked"), [(20, 3, [13]), (4, 7, [1]), (1, 10, [1])])
+@on_virtual_time
+async def test_the_least_that_was_declared_holds_as_far_as_it_can(told, acked, asked):
+    source, held = Steered(jobs(10)), list[rj.Job]()
+    rj.pull(source, max_demand=10, min_demand=7).subscribe(held.append)
+    await moment()
+    source.scale(told)
+    complete(*held[: acked - 1])
+    await moment()
+    before = list(source.asked)
+    complete(held[acked - 1])
+    await moment()
+    assert before == [10]
+    assert source.asked == [10, *asked]
+
+
+@on_virtual_time
+async def test_an_error_of_what_it_is_told_is_one_on_error():
+    source, errors = Steered(), list[Exception]()
+    rj.pull(source, max_demand=10).subscribe(on_error=errors.append)
+    source.controls.on_error(ValueError("deaf"))
+    await moment()
+    assert [str(error) for error in errors] == ["deaf"]

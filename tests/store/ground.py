@@ -32,7 +32,9 @@ def a_shared_database(databases: Databases) -> Iterator[str]:
 async def emptied(dsn: str) -> str:
     """A shared database without any row."""
     connection = await asyncpg.connect(dsn)
-    await connection.execute("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders RESTART IDENTITY")
+    await connection.execute(
+        "TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders, rxjobs.queues RESTART IDENTITY"
+    )
     await connection.close()
     return dsn
 
@@ -92,3 +94,18 @@ async def a_leader(connection, node=None, term=1, seconds=600.0) -> tuple[UUID, 
         node, term, seconds,
     )  # fmt: skip
     return node, term
+
+
+FAILS_TWICE = """
+CREATE SEQUENCE rxjobs.failures;
+CREATE FUNCTION rxjobs.fail_twice() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('rxjobs.failures') <= 2 THEN
+        RAISE EXCEPTION 'could not serialize access due to concurrent update' USING ERRCODE = '40001';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER fail_twice BEFORE UPDATE ON rxjobs.live_jobs FOR EACH ROW EXECUTE FUNCTION rxjobs.fail_twice();
+"""
+"""An update of jobs that runs twice into the error of a concurrent one, and then no more."""

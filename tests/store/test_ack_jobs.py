@@ -1,4 +1,5 @@
 import json
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -9,6 +10,7 @@ from rxjobs.outcome import Cancel, Complete, Discard, Finished, Release, Retry, 
 from rxjobs.store.encoding import Written
 from tests.store.ground import CLAIMED_AT, a_claimed_row, a_row, states, the_row
 
+LATER = datetime.now(UTC) + timedelta(days=1)
 FAILURE = Failure("ValueError", "bad", "Traceback …", 0.25, "0af7651916cd43dd8448eb211c80319c")
 
 
@@ -94,7 +96,7 @@ async def test_an_ack_whose_answer_was_lost_is_known_again(store, connection, no
     assert await store.ack_jobs(node, ack) == set(ids)
     after = [await the_row(connection, id_) for id_ in ids]
     assert await store.ack_jobs(node, ack) == set()
-    assert await store.find_acked(node, ids, [1] * len(ids)) == set(ids)
+    assert await store.find_acked(node, ids, [1] * len(ids), [CLAIMED_AT] * len(ids)) == set(ids)
     assert [await the_row(connection, id_) for id_ in ids] == after
 
 
@@ -103,10 +105,10 @@ async def test_what_another_node_or_attempt_did_is_not_taken_for_ones_own_ack(st
     other = uuid4()
     await connection.execute("UPDATE rxjobs.live_jobs SET node = $1, attempt = 2", other)
     assert await store.ack_completed([elsewhere], other, 2) == {elsewhere}
-    assert await store.find_acked(node, [elsewhere], [1]) == set()
-    assert await store.find_acked(other, [elsewhere], [1]) == set()
+    assert await store.find_acked(node, [elsewhere], [1], [CLAIMED_AT]) == set()
+    assert await store.find_acked(other, [elsewhere], [1], [CLAIMED_AT]) == set()
     running = await a_claimed_row(connection, node, attempt=1)
-    assert await store.find_acked(node, [running], [1]) == set()
+    assert await store.find_acked(node, [running], [1], [CLAIMED_AT]) == set()
 
 
 async def test_an_ack_that_gave_the_attempt_back_does_not_end_the_next_claim_of_the_same_node(store, connection, node):
@@ -119,6 +121,18 @@ async def test_an_ack_that_gave_the_attempt_back_does_not_end_the_next_claim_of_
     assert again["attempt"] == claimed["attempt"]
     assert await store.ack_jobs(node, ack) == set()
     assert await states(connection, [id_]) == ["executing"]
+
+
+async def test_what_ended_by_a_later_claim_of_the_same_number_is_not_taken_for_the_end_of_an_earlier_one(store, connection, node):
+    """The first was given back and is sent again; the second, also attempt 1 of the same node, has completed meanwhile."""
+    id_ = await a_row(connection)
+    first, second = [(await store.fetch_jobs("default", 1, ["work"], node), await store.lost_claims(node, set(), LATER))[0][0]
+                     for _ in range(2)]  # fmt: skip
+    assert first["attempt"] == second["attempt"] == 1
+    (third,) = await store.fetch_jobs("default", 1, ["work"], node)
+    assert await store.ack_completed([id_], node, 1) == {id_}
+    assert await store.find_acked(node, [id_], [1], [third["attempted_at"]]) == {id_}
+    assert await store.find_acked(node, [id_], [1], [first["attempted_at"]]) == set()
 
 
 async def test_queues_are_woken_for_what_may_run_at_once(store, connection, node):

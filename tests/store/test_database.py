@@ -1,12 +1,16 @@
 import asyncio
+import time
 import traceback
+from contextlib import suppress
+from random import Random
 
 import asyncpg
 import pytest
 
-from rxjobs.errors import NoDatabase
+from rxjobs.errors import NoDatabase, NotOpen
 from rxjobs.store.database import Database, masked
 from rxjobs.store.patience import PASSING
+from tests.proxy import Proxy
 from tests.servers import find_free_port
 from tests.waiting import until
 
@@ -118,3 +122,122 @@ async def test_a_statement_that_is_cancelled_leaves_its_connection_usable(databa
 async def nobody_sleeps(database):
     here = "datname = current_database() AND pid <> pg_backend_pid()"
     return not await database.fetch(f"SELECT FROM pg_stat_activity WHERE {here} AND query LIKE '%pg_sleep%' AND state = 'active'")
+
+
+@pytest.fixture
+async def small(ground):
+    """A pool of two, of which a connection is to be had within a moment or not at all."""
+    database = Database(ground, pool_size=2, acquire_timeout=0.3)
+    await database.open()
+    yield database
+    await database.close()
+
+
+async def taken(database, seconds=60.0, count=2):
+    """Somebody takes every connection of the pool."""
+    tasks = [asyncio.ensure_future(database.fetch("SELECT pg_sleep($1)", seconds)) for _ in range(count)]
+    await until(lambda: database.fetch("SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'", reserved=True))
+    return tasks
+
+
+async def given_back(tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_who_takes_every_connection_of_the_pool_takes_none_that_outcomes_are_written_on(small):
+    """F12: and whoever comes too late is told within the time that it has."""
+    tasks = await taken(small)
+    for _ in range(20):
+        assert await small.fetch("SELECT 1", reserved=True)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"all 2 connections were in use for 0\.3 s"):
+        await small.fetch("SELECT 1")
+    assert 0.25 < time.monotonic() - began < 5
+    await given_back(tasks)
+    assert await small.fetch("SELECT 1")
+
+
+async def test_those_who_waited_in_vain_leave_the_pool_whole(small):
+    """As asyncpg#467 (row 69): a thousand that time out cost no connection."""
+    tasks = await taken(small)
+    small._acquire_timeout = 0.05
+    outcomes = await asyncio.gather(*(small.fetch("SELECT 1") for _ in range(1000)), return_exceptions=True)
+    assert {type(one) for one in outcomes} == {TimeoutError}
+    await given_back(tasks)
+    small._acquire_timeout = 5.0
+    assert len(await asyncio.gather(*(small.fetch("SELECT 1") for _ in range(100)))) == 100
+    pool = small._pool
+    assert (pool.get_idle_size(), pool.get_size()) == (2, 2)
+
+
+async def test_everybody_who_waits_comes_to_his_turn(database):
+    """As asyncpg#1247 (row 71): a hundred for ten connections, each again and again, and none waits in vain."""
+    turns = [0] * 100
+
+    async def wait_again_and_again(place):
+        for _ in range(20):
+            await database.fetch("SELECT pg_sleep(0.001)")
+            turns[place] += 1
+
+    await asyncio.gather(*(wait_again_and_again(place) for place in range(100)))
+    assert turns == [20] * 100
+
+
+async def test_who_is_cancelled_with_a_connection_in_hand_disturbs_nobody(database):
+    """As asyncpg#537 and #784 (row 76): "another operation is in progress" reaches nobody else."""
+    random = Random(1)
+
+    async def cancelled():
+        task = asyncio.ensure_future(database.fetch("SELECT pg_sleep(0.01)"))
+        await asyncio.sleep(random.uniform(0.0, 0.02))
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    async def others():
+        for _ in range(100):
+            assert await database.fetch("SELECT 1")
+            assert await database.fetch("SELECT 1", reserved=True)
+
+    await asyncio.gather(*(cancelled() for _ in range(1000)), others())
+    assert await asyncio.gather(*(database.fetch("SELECT 1") for _ in range(20)))
+
+
+async def test_idle_connections_that_the_server_ends_are_replaced_and_nobody_hears_of_it(database, caplog):
+    """As pg-boss#381 (row 40)."""
+    unhandled = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
+    await asyncio.gather(*(database.fetch("SELECT pg_sleep(0.1)") for _ in range(5)), database.fetch("SELECT 1", reserved=True))
+    other = await asyncpg.connect(database.dsn)
+    ours = "application_name = 'rxjobs' AND datname = current_database()"
+    for _ in range(3):
+        await other.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+        assert await until(lambda: other.fetchval(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE {ours}"))
+        await asyncio.sleep(0.05)  # their ends have been read
+        assert await database.fetch("SELECT 1")
+        assert await database.fetch("SELECT 1", reserved=True)
+    await other.close()
+    assert unhandled == []
+    assert caplog.records == []
+
+
+async def test_to_give_a_connection_back_costs_no_round_trip(ground):
+    """A statement is one question and one answer, once it is prepared."""
+    async with Proxy(ground) as proxy:
+        database = Database(proxy.dsn)
+        await database.open()
+        for _ in range(10):
+            await database.fetch("SELECT 42")
+        (link,) = proxy.links
+        await database.close()
+    assert [text for text in link.texts if "RESET" in text or "UNLISTEN" in text or "advisory" in text] == []
+
+
+async def test_a_database_that_was_closed_says_so(ground):
+    database = Database(ground)
+    await database.open()
+    await database.close()
+    with pytest.raises(NotOpen, match="the app that they belong to has ended"):
+        await database.fetch("SELECT 1")

@@ -1,4 +1,8 @@
+import asyncio
 from uuid import uuid4
+
+import asyncpg
+import pytest
 
 from tests.store.ground import CLAIMED_AT, a_claimed_row, a_row, states, the_row
 
@@ -25,3 +29,15 @@ async def test_what_is_given_back_wakes_its_queue(store, connection, node):
     await store.lost_claims(node, set(), now)
     await connection.execute("SELECT pg_notify('rxjobs', 'end')")
     assert heard == ["mail", "end"]
+
+
+async def test_an_answer_that_was_lost_is_counted_and_one_that_came_is_not(store, connection, node):
+    await a_row(connection)
+    await store.fetch_jobs("default", 1, ["work"], node)
+    assert store.lost_answers == 0
+    with pytest.raises(asyncpg.PostgresError):
+        await store.fetch_jobs("default", -1, ["work"], node)
+    assert store.lost_answers == 1
+    with pytest.raises(asyncio.CancelledError), store.claiming():
+        raise asyncio.CancelledError
+    assert store.lost_answers == 2

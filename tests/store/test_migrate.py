@@ -124,15 +124,35 @@ async def test_a_schema_of_a_newer_rxjobs_is_refused_and_not_touched(bare):
     assert await shape(bare, "rxjobs") == before
 
 
+async def test_a_schema_that_was_only_added_to_serves_the_code_of_before(bare):
+    """F33: in a deployment the old nodes go on, and may be started again, when the first new one has migrated."""
+    await migrations.migrate(bare, "rxjobs")
+    newest = migrations.steps()[-1][0]
+    await bare.execute("INSERT INTO rxjobs.migrations (version, name) VALUES ($1, 'expand')", newest + 1)
+    await migrations.check(bare, "rxjobs")
+    assert await migrations.migrate(bare, "rxjobs") == []
+    await bare.execute("INSERT INTO rxjobs.migrations (version, name) VALUES ($1, 'contract')", (newest // 1000 + 1) * 1000)
+    with pytest.raises(errors.SchemaTooNew, match="upgrade rxjobs on this node"):
+        await migrations.check(bare, "rxjobs")
+
+
 async def test_a_lock_that_somebody_keeps_is_not_waited_for_without_end(bare, dsn, monkeypatch):
+    """F33: whoever asks for the table meanwhile waits behind the one who waits, so that it is short and then tried again."""
+    assert migrations.LOCK_TIMEOUT == "3s"
     monkeypatch.setattr(migrations, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(migrations, "BACK_OFF", (0.01, 0.02))
     other = await asyncpg.connect(dsn)
     async with other.transaction():
         await other.execute("SELECT pg_advisory_xact_lock(hashtextextended('rxjobs.' || 'rxjobs', 0))")
         with pytest.raises(asyncpg.LockNotAvailableError):
             await migrations.migrate(bare, "rxjobs")
+        monkeypatch.setattr(migrations, "BACK_OFF", (0.1,) * 100)
+        migrating = asyncio.ensure_future(migrations.migrate(bare, "rxjobs"))
+        await asyncio.sleep(0.3)
+        assert not migrating.done()
+    assert await migrating
+    assert await other.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
     await other.close()
-    assert await migrations.migrate(bare, "rxjobs")
 
 
 async def test_running_statements_survive_an_altered_table(connection, store, node):

@@ -11,7 +11,7 @@ from rxjobs.job import Job
 from rxjobs.outcome import Complete, Discard, Finished, Retry, Snooze
 from rxjobs.store.encoding import NewRows, Written
 from rxjobs.store.statements import statement
-from rxjobs.store.store import FROM_THE_START, PRIORITIES
+from rxjobs.store.store import FROM_THE_START, LONG_AGO, PRIORITIES
 from tests.store.ground import a_leader, a_node, emptied
 
 READY, FINISHED, BATCH, RUNS = 60_000, 20_000, 500, 12
@@ -128,8 +128,14 @@ async def test_a_claim_that_is_narrowed_goes_by_the_same_index(filled):
 
 async def test_staging_reads_nothing_but_what_waits(filled):
     await filled.execute("UPDATE rxjobs.live_jobs SET state = 'scheduled' WHERE id <= 100")
-    found, _ = await plan(filled, "stage_jobs", 50, None, *await a_leader(filled))
+    found, _ = await plan(filled, "stage_jobs", 50, None, *await a_leader(filled), LONG_AGO)
     assert not tables_read_in_full(found)
+
+
+async def test_to_look_for_lost_claims_the_first_time_reads_no_job(filled):
+    """It only learns what time it is."""
+    found, _ = await plan(filled, "lost_claims", await a_node(filled), [], None, None)
+    assert sum(blocks(one) for one in found if one.get("Relation Name") == "live_jobs") == 0
 
 
 async def test_pruning_finds_the_old_by_their_place_in_a_table_that_grows_at_its_end(filled):
@@ -160,6 +166,37 @@ async def pinned(ground):
     connection = await asyncpg.connect(ground)
     await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class LIMIT 1")
     yield connection
+    await connection.close()
+
+
+@pytest.mark.parametrize("mode", ["auto", "force_generic_plan"])
+async def test_a_look_for_what_is_due_does_not_step_over_what_an_old_transaction_keeps(ground, pinned, mode):
+    connection = await asyncpg.connect(await emptied(ground))
+    await connection.execute(f"SET plan_cache_mode = {mode}")
+    leader = await a_leader(connection)
+    await connection.execute(
+        f"""
+        INSERT INTO rxjobs.live_jobs (type, state, scheduled_at)
+        SELECT 'work', 'retryable', now() - interval '1 hour' FROM generate_series(1, {DEAD});
+        UPDATE rxjobs.live_jobs SET state = 'executing';
+        DELETE FROM rxjobs.live_jobs;
+        """
+    )
+    since = await connection.fetchval("SELECT now()")
+
+    async def read(since):
+        """The blocks that are read to find one that is due, and the next."""
+        await connection.execute(
+            "INSERT INTO rxjobs.live_jobs (type, state, scheduled_at) "
+            "VALUES ('work', 'scheduled', now()), ('work', 'scheduled', now() + interval '1 hour')"
+        )
+        found, ((staged, *_),) = await plan(connection, "stage_jobs", 100, None, *leader, since)
+        assert staged == 1
+        return sum(blocks(one) for one in found if one.get("Index Name") == "live_jobs_pending")
+
+    for _ in range(RUNS):
+        assert await read(since) < 20
+    assert await read(LONG_AGO) > 200, "nothing dead was in the way, so that this proves nothing"
     await connection.close()
 
 

@@ -3,11 +3,12 @@ import json
 from uuid import uuid4
 
 import asyncpg
+import pytest
 
 from rxjobs.job import Job
 from rxjobs.outcome import Complete, Finished, Release
 from rxjobs.store.encoding import Written
-from tests.store.ground import CLAIMED_AT, a_claimed_row, a_node, a_row, states, the_row
+from tests.store.ground import CLAIMED_AT, FAILS_TWICE, a_claimed_row, a_leader, a_node, a_row, states, the_row
 
 
 async def test_a_job_is_available_at_once_the_first_time_and_after_a_backoff_the_second(store, connection, leader):
@@ -85,7 +86,7 @@ async def test_the_dead_nodes_late_acks_change_nothing_and_are_known_for_stale(s
     ended = [Finished(late[0], Complete()), Finished(late[1], Release())]
     assert await store.ack_jobs(node, Written.of(ended, "")) == set()
     assert await store.ack_completed(ids, node, 1) == set()
-    assert await store.find_acked(node, ids, [1, 1]) == set()
+    assert await store.find_acked(node, ids, [1, 1], [CLAIMED_AT] * 2) == set()
     assert await states(connection, ids) == ["available", "available"]
 
 
@@ -102,6 +103,45 @@ async def test_nobody_is_dead_until_the_server_has_been_up_for_a_lease(store, co
     up = await connection.fetchval("SELECT extract(epoch FROM now() - pg_postmaster_start_time())::float8")
     assert await store.expired_nodes(up + 60) == []
     assert len(await store.expired_nodes(min(30.0, up / 2))) == 1
+
+
+async def test_nobody_is_dead_until_there_has_been_a_leader_for_a_lease(store, connection):
+    """A standby that took over late: it has been up all the time, and nobody could renew on it."""
+    new, dead = await a_node(connection), await a_node(connection, seconds=-1)
+    await a_leader(connection, seconds=-60.0)
+    assert await store.lead(new, 30.0) == 2
+    assert await store.expired_nodes(0.05) == []
+    await asyncio.sleep(0.1)
+    assert [found[0] for found in await store.expired_nodes(0.05)] == [dead]
+
+
+async def test_a_change_of_leaders_puts_no_rescue_off(store, connection):
+    """One that died, another that resigned, and one that was a moment late itself."""
+    first, second, third = [await a_node(connection) for _ in range(3)]
+    dead = await a_node(connection, seconds=-1)
+    await a_leader(connection, node=first, seconds=-5.0)  # the others ask three times in the 30 s that it had
+    assert await store.lead(second, 30.0) == 2
+    await store.resign(second)
+    assert await store.lead(third, 30.0) == 3
+    await a_leader(connection, node=third, term=3, seconds=-5.0)
+    assert await store.lead(third, 30.0) == 4
+    assert [found[0] for found in await store.expired_nodes(0.01)] == [dead]
+
+
+async def test_a_rescue_that_runs_into_a_serialization_failure_loses_no_row(store, connection, leader):
+    """As oban#1030 (row 6): the statement fails as a whole, so that it can be done again."""
+    node = await a_node(connection, seconds=-1)
+    ids = [await a_claimed_row(connection, node) for _ in range(50)]
+    await connection.execute(FAILS_TWICE)
+    try:
+        for _ in range(2):
+            with pytest.raises(asyncpg.SerializationError):
+                await store.rescue_jobs(node, 10, *leader)
+            assert await states(connection, ids) == ["executing"] * 50
+        assert [len(await store.rescue_jobs(node, 20, *leader)) for _ in range(4)] == [20, 20, 10, 0]
+    finally:
+        await connection.execute("DROP FUNCTION rxjobs.fail_twice CASCADE; DROP SEQUENCE rxjobs.failures")
+    assert await states(connection, ids) == ["available"] * 50
 
 
 async def test_a_node_leaves_unless_jobs_are_still_claimed_by_it(store, connection, node):

@@ -238,6 +238,7 @@ async def test_a_job_costs_two_records_of_a_histogram_and_an_unsampled_one_no_sp
 
 LATE = """
 import asyncio
+import time
 import rxjobs as rj
 from rxjobs.testing.jobs import a_job
 from opentelemetry import metrics, trace
@@ -263,7 +264,9 @@ metrics.set_meter_provider(MeterProvider([reader]))
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(spans))
 trace.set_tracer_provider(provider)
-asyncio.run(run())
+end = time.monotonic() + 10  # within LOOK_SECONDS it is noticed
+while not spans.get_finished_spans() and time.monotonic() < end:
+    asyncio.run(run())
 assert app._metrics.is_watching
 told = {m.name for r in reader.get_metrics_data().resource_metrics for s in r.scope_metrics for m in s.metrics}
 assert {"rxjobs.job.attempts", "rxjobs.job.active", "messaging.process.duration"} <= told, told

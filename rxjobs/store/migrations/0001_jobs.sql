@@ -62,15 +62,27 @@ CREATE TABLE {schema}.nodes (
     label text NOT NULL,
     pid integer NOT NULL,
     started_at timestamptz NOT NULL DEFAULT now(),
-    expires_at timestamptz NOT NULL
+    expires_at timestamptz NOT NULL,
+    serves jsonb NOT NULL DEFAULT '{}'  -- queues, each with the job types that are taken from it
 ) WITH (fillfactor = 50);
 
 CREATE TABLE {schema}.leaders (
     role text PRIMARY KEY,
     node uuid NOT NULL,
     term bigint NOT NULL,
-    expires_at timestamptz NOT NULL
+    expires_at timestamptz NOT NULL,
+    since timestamptz NOT NULL DEFAULT '-infinity'  -- from when on there has been a leader, whoever it was
 ) WITH (fillfactor = 50);
+
+-- What is asked of queues at run time; NULL is nothing. A queue is paused for a node if any row says so that is about the node.
+CREATE TABLE {schema}.queues (
+    queue text NOT NULL,
+    node text NOT NULL DEFAULT '',  -- the label or the id of a node; empty for all
+    paused_at timestamptz,
+    max_demand integer CHECK (max_demand > 0),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (queue, node)
+);
 
 -- Whether arguments contain others; those that jsonb cannot hold contain nothing, and must not fail the claim of their neighbours.
 CREATE FUNCTION {schema}.contains(args json, wanted jsonb) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$

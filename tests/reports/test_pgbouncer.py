@@ -1,0 +1,153 @@
+"""What befell others behind PgBouncer in transaction mode. See docs/faults.md.
+
+Each is tried on a pooler of our own, which is there on every machine, and on PgBouncer where that is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import asyncpg
+import pytest
+
+import rxjobs as rj
+from tests.reports.pooler import TransactionPooler
+from tests.servers import find_free_port
+from tests.waiting import until
+
+PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+SESSIONS = 3
+
+
+@asynccontextmanager
+async def pgbouncer(dsn: str, folder: Path) -> AsyncIterator[str]:
+    """PgBouncer in transaction mode before a database; gives the DSN of both."""
+    assert PGBOUNCER is not None
+    to, port = urlsplit(dsn), find_free_port()
+    options = dict(parse_qsl(to.query))
+    host, server_port = options.get("host", to.hostname), options.get("port", to.port)
+    settings = folder / "pgbouncer.ini"
+    settings.write_text(
+        f"[databases]\n* = host={host} port={server_port} user={to.username}\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+        f"pool_mode = transaction\ndefault_pool_size = {SESSIONS}\nmax_client_conn = 200\n"
+    )
+    account = ["-u", "postgres"] if os.geteuid() == 0 else []  # as root it does not run
+    with (folder / "pgbouncer.log").open("w") as log:
+        process = await asyncio.create_subprocess_exec(PGBOUNCER, *account, settings, stdout=log, stderr=log)
+    here = to._replace(netloc=f"{to.username}@127.0.0.1:{port}", query="").geturl()
+    try:
+        await until(lambda: answers(here), seconds=10)
+        yield here
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def answers(dsn: str) -> bool:
+    with suppress(OSError, asyncpg.PostgresError):
+        await (await asyncpg.connect(dsn, statement_cache_size=0)).close()
+        return True
+    return False
+
+
+@pytest.fixture(
+    params=[
+        "ours",
+        pytest.param(
+            "pgbouncer",
+            marks=pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed here (Debian's package pgbouncer)"),
+        ),
+    ]
+)
+async def pooled(request, dsn, tmp_path):
+    """The DSN of the test's database through a pooler in transaction mode."""
+    if request.param == "ours":
+        async with TransactionPooler(dsn, SESSIONS) as pooler:
+            yield pooler.dsn
+    else:
+        async with pgbouncer(dsn, tmp_path) as here:
+            yield here
+
+
+async def asked(dsn: str, statement_cache_size: int = 100) -> Counter[str]:
+    """What 24 clients meet that ask something ten times each."""
+    met = Counter[str]()
+
+    async def ask(number: int) -> None:
+        connection = await asyncpg.connect(dsn, statement_cache_size=statement_cache_size)
+        try:
+            for _ in range(10):
+                assert await connection.fetchval("SELECT $1::int + 1", number) == number + 1
+                met["answer"] += 1
+        except asyncpg.PostgresError as error:
+            met[type(error).__name__] += 1
+        finally:
+            await connection.close()
+
+    await asyncio.gather(*(ask(number) for number in range(24)))
+    return met
+
+
+async def test_what_is_prepared_or_listened_for_is_gone_in_the_next_transaction(pooled):
+    """As asyncpg#198, #339, #1058, que#110: what the other tests here rest on, and how a pooler is known."""
+    assert (await asked(pooled))["InvalidSQLStatementNameError"] > 0
+    assert await asked(pooled, statement_cache_size=0) == {"answer": 240}
+    heard = list[str]()
+    listening = await asyncpg.connect(pooled, statement_cache_size=0)
+    await listening.add_listener("anything", lambda *notification: heard.append(notification[-1]))
+    for _ in range(5):
+        await listening.execute("SELECT pg_notify('anything', 'heard')")
+        await asked(pooled, statement_cache_size=0)
+    assert len(heard) < 5
+    assert listening.get_server_pid() != await listening.fetchval("SELECT pg_backend_pid()")
+    await listening.close()
+
+
+async def test_a_schema_is_migrated_through_a_pooler_and_no_lock_stays_behind(pooled, dsn):
+    """As river#205: no connection was to be had, for what was asked for when it was made. And as AIOStreams#975: a lock stayed."""
+    for applied in (True, False):
+        assert bool(await rj.App(pooled).migrate()) is applied
+    connection = await asyncpg.connect(dsn)
+    assert await connection.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = " + THIS) == 0
+    await connection.close()
+
+
+THIS = "(SELECT oid FROM pg_database WHERE datname = current_database())"
+
+
+async def test_jobs_run_once_each_through_a_pooler_by_the_poll_alone(pooled, dsn, caplog):
+    """As asyncpg#198, #339, #1058, que#110, river#205: nothing ran behind PgBouncer, or now and then it did not."""
+    await rj.App(dsn).migrate()
+    app = rj.App(pooled, poll_seconds=0.2)
+    runs = Counter[int]()
+
+    @app.job
+    async def work(n: int) -> None:
+        runs[n] += 1
+
+    async with app.running():
+        for first in range(0, 2_000, 100):
+            await app.enqueue_many(work.new(n) for n in range(first, first + 100))
+        for n in range(2_000, 2_020):
+            await work.options(delay=0.1).enqueue(n)
+        await until(lambda: len(runs) == 2_020)
+        await until(lambda: is_completed(dsn, 2_020))
+    assert set(runs.values()) == {1}
+    assert "through a pooler" in caplog.text  # whoever starts it is told that jobs wait for the poll
+
+
+async def is_completed(dsn: str, count: int) -> bool:
+    connection = await asyncpg.connect(dsn)
+    try:
+        found = await connection.fetchval("SELECT count(*) FROM rxjobs.finished_jobs WHERE state = 'completed' AND attempt = 1")
+        return bool(found == count)
+    finally:
+        await connection.close()
