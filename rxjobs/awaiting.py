@@ -143,13 +143,13 @@ class Awaited(Generic[A, B]):
     def detach(self, *, cancel: bool) -> None:
         """Emit nothing from now on; with `cancel`, also stop what is running."""
         self._detached = True
-        self._let_go_of_waiting(lambda _: True)
+        self.let_go_of_waiting(lambda _: True)
         if cancel:
             self.stop()
 
     def stop(self, which: Callable[[A], bool] = lambda _: True) -> None:
         """Ask what runs for such items to stop, once, and let go of those that wait."""
-        self._let_go_of_waiting(which)
+        self.let_go_of_waiting(which)
         for task, item in tuple(self._tasks.items()):
             if task not in self._told and which(item):
                 self._told.add(task)
@@ -166,7 +166,8 @@ class Awaited(Generic[A, B]):
         for task in self._tasks:
             leave_behind(task)
 
-    def _let_go_of_waiting(self, which: Callable[[A], bool]) -> None:
+    def let_go_of_waiting(self, which: Callable[[A], bool]) -> None:
+        """Let go of such items as wait for their turn."""
         for _ in range(len(self._waiting)):
             item = self._waiting.popleft()
             if which(item):
@@ -192,8 +193,10 @@ class Awaited(Generic[A, B]):
         else:
             self._running -= 1
             self._hand_out(result)
-        self._start_waiting()
-        self._complete_if_idle()
+        if self._waiting:
+            self._start_waiting()
+        if self._ended:
+            self._complete_if_idle()
 
     def _hand_out(self, result: B) -> None:
         if self._detached:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import asyncpg
@@ -15,8 +16,11 @@ from rxjobs.failure import qualified_name
 from rxjobs.stopping import spawn
 from rxjobs.store.encoding import to_json
 from rxjobs.store.store import Store
+from rxjobs.store.waking import Waking
 
 BATCH = 1000
+FAIR = 100
+"""So many jobs are made before others on the event loop get their turn."""
 
 Insert = Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
 Around = Callable[[Sequence[NewJob], Insert], Awaitable[list[Enqueued]]]
@@ -30,6 +34,7 @@ class Client:
         self._store = store
         self._events = events
         self._around = around
+        self._waking = Waking(store)
         self._waiting: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
         self._inserting = False
 
@@ -45,10 +50,20 @@ class Client:
         return [enqueued async for enqueued in self.stream_many(news, connection)]
 
     async def stream_many(self, news: Iterable[NewJob] | AsyncIterable[NewJob], connection: Any = None) -> AsyncIterator[Enqueued]:
-        """As enqueue_many, giving each row as soon as its batch is inserted: any number of jobs in the memory of one batch."""
-        async for batch in _batches(news):
-            for enqueued in await self._through(lambda news: self._insert(news, connection), batch):
+        """As enqueue_many, giving each row as soon as its batch is inserted: any number of jobs in the memory of two batches."""
+
+        def insert(batch: list[NewJob]) -> Coroutine[Any, Any, list[Enqueued]]:
+            return self._through(lambda news: self._insert(news, connection), batch)
+
+        # a caller's own connection may be in the caller's use while rows are given out
+        inserted = _in_turn if connection is not None else _ahead
+        async with aclosing(inserted(_batches(news), insert)) as rows:
+            async for enqueued in rows:
                 yield enqueued
+
+    async def finish(self) -> None:
+        """Do what is owed to others before the connections are closed."""
+        await self._waking.finish()
 
     async def _through(self, way: Insert, news: Sequence[NewJob]) -> list[Enqueued]:
         for wrap in reversed(self._around):
@@ -94,8 +109,12 @@ class Client:
                     future.set_result(row)
 
     async def _insert(self, jobs: Sequence[NewJob], connection: Any) -> list[Enqueued]:
-        joined = _asyncpg(connection)
-        enqueued = [Enqueued(*row) for row in await self._store.insert_jobs(jobs, joined)]
+        queues = {job.queue for job in jobs}
+        # in a transaction of the caller's own it is the commit that wakes, whenever that comes
+        notify = connection is not None or self._waking.may_notify(queues)
+        enqueued = [Enqueued(*row) for row in await self._store.insert_jobs(jobs, _asyncpg(connection), notify=notify)]
+        if not notify:
+            self._waking.owe(queues)
         if self._events.heard:
             self._tell(jobs)
         return enqueued
@@ -125,6 +144,42 @@ def _asyncpg(connection: Any) -> Any:
     raise InvalidOption(f"connection= takes an asyncpg connection (of a pool or not), not {qualified_name(type(connection))}")
 
 
+InsertBatch = Callable[[list[NewJob]], Coroutine[Any, Any, list[Enqueued]]]
+
+
+async def _in_turn(batches: AsyncIterable[list[NewJob]], insert: InsertBatch) -> AsyncGenerator[Enqueued]:
+    """The rows of batches, each inserted when the one before has been given out."""
+    async for batch in batches:
+        for row in await insert(batch):
+            yield row
+
+
+async def _ahead(batches: AsyncIterable[list[NewJob]], insert: InsertBatch) -> AsyncGenerator[Enqueued]:
+    """The rows of batches, each made while the one before is inserted."""
+    loop = asyncio.get_running_loop()
+    inserting: asyncio.Task[list[Enqueued]] | None = None
+    failure: Exception | None = None
+    try:
+        try:
+            async for batch in batches:
+                before, inserting = inserting, None
+                rows = [] if before is None else await before
+                inserting = spawn(loop, insert(batch))
+                for row in rows:
+                    yield row
+        except Exception as error:
+            failure = error
+        # also where no more can be made: what was begun is committed, and told
+        if inserting is not None:
+            for row in await inserting:
+                yield row
+        if failure is not None:
+            raise failure
+    finally:
+        if inserting is not None and not inserting.done():
+            await asyncio.wait([inserting])
+
+
 async def _batches(news: Iterable[NewJob] | AsyncIterable[NewJob]) -> AsyncIterator[list[NewJob]]:
     batch: list[NewJob] = []
     async for new in _each(news):
@@ -141,7 +196,9 @@ async def _each(news: Iterable[NewJob] | AsyncIterable[NewJob]) -> AsyncIterator
         async for new in news:
             yield _checked(new)
     else:
-        for new in news:
+        for place, new in enumerate(news):
+            if place % FAIR == 0:
+                await asyncio.sleep(0)
             yield _checked(new)
 
 

@@ -90,7 +90,7 @@ async def test_many_keep_their_order(app, send):
     assert [row.id for row in rows] == sorted(row.id for row in rows)
 
 
-async def test_a_generator_of_any_length_takes_the_memory_of_one_batch(app, send, connection):
+async def test_a_generator_of_any_length_takes_the_memory_of_two_batches(app, send, connection):
     made = got = 0
 
     def news():
@@ -102,11 +102,36 @@ async def test_a_generator_of_any_length_takes_the_memory_of_one_batch(app, send
     before = peak = process.memory_info().rss
     async for _ in app.stream_many(news()):
         got += 1
-        assert made - got <= 1_000  # it is asked for a batch at a time, as rows are taken
+        assert made - got <= 2_000  # it is asked for a batch at a time as rows are taken, and one ahead
         if got % 1_000 == 0:
             peak = max(peak, process.memory_info().rss)
     assert got == made == await count(connection) == 50_000
     assert peak - before < 16 * 2**20
+
+
+async def test_a_generator_that_fails_leaves_the_rows_before_it_committed_and_told(app, send, connection):
+    def news():
+        yield from (send.new(user=user) for user in range(1_500))
+        raise KeyError("no more")
+
+    rows = []
+
+    async def take():
+        async for row in app.stream_many(news()):
+            rows.append(row)
+
+    with pytest.raises(KeyError, match="no more"):
+        await take()
+    assert len(rows) == await count(connection) == 1_000
+
+
+async def test_what_was_begun_is_committed_when_nobody_wants_the_rest(app, send, connection):
+    stream = app.stream_many(send.new(user=user) for user in range(5_000))
+    first = await anext(stream)
+    await stream.aclose()
+    assert (await app.jobs.get(first.id)).args == {"user": 0}
+    assert await count(connection) == 2_000
+    await app.enqueue(send.new(user=1))
 
 
 async def test_async_iterables_are_taken_too(app, send, connection):
@@ -187,7 +212,7 @@ async def test_calls_that_come_while_an_insert_runs_share_the_next(app, send, co
         {"max_attempts": 0},
         {"priority": 70_000},
         {"meta": {"nul": "\x00"}},
-        {"meta": {"object": object()}},
+        {"meta": {"object": object}},
         {"meta": {"surrogate": "\ud800"}},
         {"tags": ("nul\x00",)},
         {"tags": ("surrogate\ud800",)},

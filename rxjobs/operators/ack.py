@@ -8,7 +8,7 @@ from reactivex import Observable, abc
 
 from rxjobs.demand import settle
 from rxjobs.job import Job
-from rxjobs.operators.stage import Operator, items, on_the_loop
+from rxjobs.operators.stage import Item, Operator, on_the_loop, one_by_one
 from rxjobs.outcome import Finished
 from rxjobs.scope import scope_here
 
@@ -29,13 +29,12 @@ def ack(*, name: str = "ack") -> Operator:
             writing = 0
             ended = False
 
-            def on_next(item: Any) -> None:
+            def take(item: Item) -> None:
                 nonlocal writing
-                for one in items(name, item):
-                    if isinstance(one, Job) or not settle(one, acked):
-                        observer.on_next(one)
-                    else:
-                        writing += 1
+                if isinstance(item, Job) or not settle(item, acked):
+                    observer.on_next(item)
+                else:
+                    writing += 1
 
             def acked(finished: Finished) -> None:
                 nonlocal writing
@@ -55,7 +54,7 @@ def ack(*, name: str = "ack") -> Operator:
                 if ended and not writing:
                     observer.on_completed()
 
-            return source.subscribe(on_the_loop(observer, here, on_next, end), scheduler=here)
+            return source.subscribe(on_the_loop(observer, here, one_by_one(name, take), end), scheduler=here)
 
         return Observable(subscribe)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 import msgspec
@@ -29,14 +30,16 @@ def execute(*, concurrency: int = 10, on: Executor | None = None, app: Jobs | No
         ────A──────────B──      A: Finished(a, Complete), B: Finished(b, Retry)
     """
 
-    async def work(job: Job) -> Item:
-        if job.definition is None:
-            try:
-                job = msgspec.structs.replace(job, definition=_definition(job, app))
-            except UnknownJobType as error:
-                return fail(job, error)
+    async def look_up(job: Job) -> Item:
+        try:
+            job = msgspec.structs.replace(job, definition=_definition(job, app))
+        except UnknownJobType as error:
+            return fail(job, error)
         finished: Finished = await job.definition.perform(job, on)
         return finished
+
+    def work(job: Job) -> Coroutine[Any, Any, Item]:
+        return job.definition.perform(job, on) if job.definition is not None else look_up(job)
 
     return each_awaited(name, work, concurrency, on)
 

@@ -16,7 +16,7 @@ from rxjobs.failure import Failure
 from rxjobs.job import Job
 from rxjobs.outcome import Outcome
 from rxjobs.telemetry import names
-from rxjobs.telemetry.attempt import attempt_of, outcome_name
+from rxjobs.telemetry.attempt import attempt_of, begin, outcome_name
 from rxjobs.telemetry.providers import Telemetry, is_set, meter_of
 
 RECENT_SECONDS = 30.0
@@ -37,6 +37,7 @@ class Metrics:
         self._instruments.apps.add(self)
         self._depths: dict[tuple[str, str], int] = {}
         self._observed = float("-inf")
+        self._found: dict[tuple[str, str], Counts] = {}
 
     def hear(self, event: Event) -> None:
         """Count what happened."""
@@ -50,9 +51,7 @@ class Metrics:
             case JobFailed():
                 self._end(event.job, event.outcome, event.duration, event.error)
             case BreakerRejected():
-                attempt = attempt_of(event.job)
-                if attempt is not None:
-                    attempt.is_rejected = True
+                (attempt_of(event.job) or begin(event.job)).is_rejected = True
             case _:
                 pass
 
@@ -83,7 +82,12 @@ class Metrics:
         )
 
     def _counts(self, job: Job) -> Counts:
-        return self._instruments.counts(job.queue, job.type if job.type in self._kinds else names.OTHER)
+        counts = self._found.get((job.queue, job.type))
+        if counts is None:
+            counts = self._instruments.counts(job.queue, job.type if job.type in self._kinds else names.OTHER)
+            if job.type in self._kinds:
+                self._found[job.queue, job.type] = counts
+        return counts
 
 
 class Counts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,6 +33,8 @@ log.addFilter(Sparing())
 
 STACKTRACE_LIMIT = 8 * 1024
 KINDS_LIMIT = 10
+LOOK_SECONDS = 1.0
+"""Within so many seconds it is noticed that the process was given a provider: to look at each job is dear."""
 
 
 class Tracing:
@@ -40,6 +43,7 @@ class Tracing:
     def __init__(self, telemetry: Telemetry) -> None:
         self._tracer = telemetry.tracer
         self._is_on = telemetry.tracer_provider is not None
+        self._look_again = 0.0
 
     def middleware(self, definition: Definition[..., Any]) -> Middleware:
         """The `process {queue}` span around each attempt at jobs of one type."""
@@ -52,7 +56,11 @@ class Tracing:
             names.CODE_FUNCTION: f"{function.__module__}.{function.__qualname__}",
         }
 
-        async def middleware(job: Job, call_next: Next) -> Outcome:
+        def middleware(job: Job, call_next: Next) -> Awaitable[Outcome]:
+            # most jobs of most apps are part of no trace, and pay nothing for those that are
+            return traced(job, call_next) if job.meta or self._may_record() else call_next(job)
+
+        async def traced(job: Job, call_next: Next) -> Outcome:
             attempt = begin(job)
             span = self._begin(job, fixed, attempt)
             if span is None or attempt.context is None:
@@ -135,7 +143,9 @@ class Tracing:
             return None
 
     def _may_record(self) -> bool:
-        self._is_on = self._is_on or is_set(trace.get_tracer_provider())
+        if not self._is_on and time.monotonic() >= self._look_again:
+            self._look_again = time.monotonic() + LOOK_SECONDS
+            self._is_on = is_set(trace.get_tracer_provider())
         return self._is_on
 
 

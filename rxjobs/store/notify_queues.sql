@@ -1,0 +1,3 @@
+-- Wake the queues $2: $1 channel.
+SELECT pg_notify($1, queue)
+FROM unnest($2::text[]) AS queues (queue)
