@@ -166,7 +166,7 @@ async def test_whoever_asks_hears_what_has_changed_for_it(app):
 
 
 async def test_whoever_asks_for_opposites_at_once_gets_one_of_them_and_no_deadlock(app, connection):
-    """F14: changes for all nodes lock the rows of each in one order."""
+    """F14: what is asked of one queue is changed by one at a time."""
     for number in range(5):
         await a_node(connection, label=f"n{number}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
 from uuid import UUID
@@ -23,6 +24,8 @@ log = logging.getLogger("rxjobs.queues")
 CHANGED = "!"
 """What is heard when somebody has asked something of a queue: no queue has this name."""
 AS_IS_DECLARED = Control()
+IDLE = 5
+"""Polls from one look to the next while no job is held and nothing is asked of any queue."""
 
 
 class Node(Protocol):
@@ -50,15 +53,16 @@ class Node(Protocol):
 class Controls:
     """What a node knows of the queues that it takes jobs from.
 
-    It looks twice in `poll_seconds`, once for all of them, and when a notification says so; and nothing is claimed by what was
-    read longer ago than that. So whatever is asked of a queue holds everywhere within `poll_seconds`, also where no
-    notification arrives.
+    A claim itself gives nothing while its queue is paused. What was claimed before and has not begun is given back once the pause
+    is known: it looks twice in `poll_seconds`, once for all queues, while jobs are held or something is asked, and when a
+    notification says so. So whatever is asked of a queue holds everywhere within `poll_seconds`, also where none arrives.
     """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._queues: set[str] = set()
         self._known: Mapping[str, Control] = {}
+        self._held: Counter[str] = Counter()
         self._asked_at = self._read_at = 0
         """When it was asked last, and when what is known was asked for: by this process's own clock, ns."""
         self._learned: Subject[object] = Subject()
@@ -75,6 +79,10 @@ class Controls:
             return looked.pipe(ops.start_with(None), ops.flat_map(known), ops.distinct_until_changed())
 
         return rx.defer(follow)
+
+    def hold(self, queue: str, count: int) -> None:
+        """So many jobs of a queue are held more than before, or fewer: what is asked of it matters as long as any is."""
+        self._held[queue] += count
 
     async def is_paused(self, queue: str) -> bool:
         """Whether a queue is paused for this node, as it was at most `poll_seconds` ago; waits out a database that is not there."""
@@ -104,8 +112,10 @@ class Controls:
         return rx.merge(heard.pipe(conflate_map(self._look_after)), every(lambda: self._poll / 2, self._look_now_and_then))
 
     async def _look_now_and_then(self) -> None:
-        """Look unless another pull of this node has."""
-        if now() - self._asked_at >= self._poll / 2 * 1e9 or not self._queues <= self._known.keys():
+        """Look unless another pull of this node has; less often while nothing depends on it."""
+        matters = any(self._held.values()) or any(control != AS_IS_DECLARED for control in self._known.values())
+        since = (now() - self._asked_at) / 1e9
+        if since >= self._poll * (0.5 if matters else IDLE) or not self._queues <= self._known.keys():
             await self.look()
 
     async def _look_after(self, heard: list[int]) -> list[object]:

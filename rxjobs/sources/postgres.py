@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,10 @@ from rxjobs.store.patience import PASSING, passes, patiently
 from rxjobs.store.store import Marks, Store
 
 log = logging.getLogger("rxjobs.source")
+
+
+FAIR = 200
+"""So many rows are read in one go."""
 
 
 class Node(Protocol):
@@ -112,8 +117,6 @@ class PostgresSource:
     async def fetch(self, n: int) -> list[Job]:
         """Claim up to n jobs, none while the queue is paused; waits out a database that is not there."""
         node = self._node
-        if await node.controls.is_paused(self.queue):
-            return []
         types = node.startable(self.types)
         if not types:
             return []
@@ -124,12 +127,15 @@ class PostgresSource:
             self._low_water.claimed(marks, rows, n)
             jobs: list[Job] = []
             unread: list[Finished] = []
-            for row in rows:
+            for place, row in enumerate(rows, 1):
+                if place % FAIR == 0:  # what others on the loop wait for does not wait for all of them
+                    await asyncio.sleep(0)
                 job = self._job(row)
                 if isinstance(job, Job):
                     jobs.append(job)
                 else:
                     unread.append(self._ended(job))
+            node.controls.hold(self.queue, len(rows))
             if unread:
                 await self.settle(unread)
             return jobs
@@ -150,6 +156,7 @@ class PostgresSource:
             if not _is_about_a_value(error):
                 raise
             await self._settle_apart(finished)
+        self._node.controls.hold(self.queue, -len(finished))
 
     async def _claim(self, n: int, types: Sequence[str], marks: Marks) -> list[asyncpg.Record]:
         store, where = self._node.store, self._where

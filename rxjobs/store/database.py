@@ -6,6 +6,8 @@ import asyncio
 import logging
 import re
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -76,13 +78,22 @@ class Database:
 
         Raises TimeoutError, which says why, where no connection is to be had within `acquire_timeout`.
         """
-        pool = self._reserve if reserved else self._pool
-        if pool is None:
-            raise NotOpen("the connections to the database are closed: the app that they belong to has ended")
+        pool = self._open_pool(self._reserve if reserved else self._pool)
         connection = await self._acquire(pool)
         try:
             rows: list[asyncpg.Record] = await connection.fetch(sql, *args, timeout=timeout)
             return rows
+        finally:
+            await pool.release(connection, timeout=2)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A connection in a transaction; raises TimeoutError as `fetch` does."""
+        pool = self._open_pool(self._pool)
+        connection = await self._acquire(pool)
+        try:
+            async with connection.transaction():
+                yield connection
         finally:
             await pool.release(connection, timeout=2)
 
@@ -107,6 +118,12 @@ class Database:
             statement_cache_size=0 if self.is_behind_pooler else 100,
             server_settings={"application_name": "rxjobs"},
         )
+
+    @staticmethod
+    def _open_pool(pool: asyncpg.Pool[Any] | None) -> asyncpg.Pool[Any]:
+        if pool is None:
+            raise NotOpen("the connections to the database are closed: the app that they belong to has ended")
+        return pool
 
     async def _acquire(self, pool: asyncpg.Pool[Any]) -> Connection:
         try:

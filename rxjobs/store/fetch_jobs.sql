@@ -2,7 +2,7 @@
 -- Arguments of more than $5 bytes, which no app has enqueued, come back as NULL; small ones are not measured, as most are.
 -- Of priority 0, 1, … only those from a mark on ($6 instants, $7 ids): each is one more look into the index, where fewer were ready.
 -- By ctid, since joining the picked ids back makes the planner choose a hash join over the whole table.
--- A node whose lease has run out claims nothing: its jobs could be taken from it at once.
+-- A node whose lease has run out claims nothing: its jobs could be taken from it at once. Nor does one for which the queue is paused.
 UPDATE {schema}.live_jobs
 SET state = 'executing', attempt = attempt + 1, attempted_at = now(), node = $4
 WHERE ctid = ANY (ARRAY(
@@ -16,7 +16,14 @@ WHERE ctid = ANY (ARRAY(
           AND priority = mark.place - 1
           AND (job.scheduled_at, job.id) >= (mark.scheduled_at, mark.id)
           AND type = ANY ($3::text[])
-          AND EXISTS (SELECT FROM {schema}.nodes WHERE id = $4 AND expires_at > now())
+          AND EXISTS (
+              SELECT FROM {schema}.nodes AS claiming
+              WHERE claiming.id = $4 AND expires_at > now()
+                AND NOT EXISTS (
+                    SELECT FROM {schema}.queues
+                    WHERE queue = $1 AND node IN ('', claiming.label, claiming.id::text) AND paused_at IS NOT NULL
+                )
+          )
         ORDER BY job.scheduled_at, job.id
         LIMIT $2
         FOR UPDATE SKIP LOCKED

@@ -13,7 +13,14 @@ WHERE ctid = ANY (ARRAY(
           AND priority = mark.place - 1
           AND (job.scheduled_at, job.id) >= (mark.scheduled_at, mark.id)
           AND type = ANY ($3::text[])
-          AND EXISTS (SELECT FROM {schema}.nodes WHERE id = $4 AND expires_at > now())
+          AND EXISTS (
+              SELECT FROM {schema}.nodes AS claiming
+              WHERE claiming.id = $4 AND expires_at > now()
+                AND NOT EXISTS (
+                    SELECT FROM {schema}.queues
+                    WHERE queue = $1 AND node IN ('', claiming.label, claiming.id::text) AND paused_at IS NOT NULL
+                )
+          )
           AND COALESCE(tags, '{}') @> $5::text[]
           AND ($6::text = '{}' OR {schema}.contains(args, $6::text::jsonb))
         ORDER BY job.scheduled_at, job.id

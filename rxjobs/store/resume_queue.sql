@@ -1,15 +1,9 @@
 -- Have queue $1 go on for the nodes that go by the name $2, or ('') for all and each that was paused by itself, and say so on channel
 -- $3 (NULL: nowhere). Returns whether anything was paused.
-WITH asked AS (
-    SELECT node
-    FROM {schema}.queues
-    WHERE queue = $1 AND paused_at IS NOT NULL AND ($2 = '' OR node = $2)
-    ORDER BY node  -- all who change several rows lock them in one order
-    FOR UPDATE
-), changed AS (
+WITH changed AS (
     UPDATE {schema}.queues
     SET paused_at = NULL, updated_at = now()
-    WHERE queue = $1 AND node IN (SELECT node FROM asked)
+    WHERE queue = $1 AND paused_at IS NOT NULL AND ($2 = '' OR node = $2)
     RETURNING queue
 ), told AS (
     SELECT pg_notify($3, '!')

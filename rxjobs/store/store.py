@@ -277,8 +277,14 @@ class Store:
             self.lost_answers += 1
             raise
 
-    async def _ask(self, name: str, *args: Any) -> bool:
-        (row,) = await self._run(name, *args, self._notify)
+    async def lock_queue(self, queue: str, connection: Connection) -> None:
+        """Be the only one to change what is asked of a queue, until the connection's transaction ends."""
+        await self._run("lock_queue", queue, connection=connection)
+
+    async def _ask(self, name: str, queue: str, *args: Any) -> bool:
+        async with self.database.transaction() as connection:
+            await self.lock_queue(queue, connection)
+            (row,) = await self._run(name, queue, *args, self._notify, connection=connection)
         return bool(row["is_changed"])
 
     async def _run(self, name: str, *args: Any, connection: Connection | None = None) -> Rows:

@@ -40,7 +40,7 @@ async def app(dsn, connection):
     app.job(name="work", queue="mail")(work)
     app.job(name="other", queue="mail")(work)
     async with app:
-        await app.store.take_lease(app.id, "", 1, 600.0)
+        await app.store.take_lease(app.id, "node-a", 1, 600.0)
         yield app
 
 
@@ -243,14 +243,17 @@ async def test_a_queue_that_is_paused_gives_nothing_and_none_of_its_jobs_has_wai
     assert len(await source.fetch(10)) == 3
 
 
-async def test_nothing_is_claimed_by_what_was_known_longer_than_a_poll_ago(app, connection, source):
-    """F39: whatever has become of the looks at the table meanwhile."""
-    app.settings = rj.App("x", poll_seconds=0.2).settings
-    await fill(connection, "work", 3, queue="mail")
+@pytest.mark.parametrize("name", ["", "node-a", "its id", "another node"])
+@pytest.mark.parametrize("where", [None, {"args": {}, "tags": []}, {"tags": ["a"]}])
+async def test_nothing_is_claimed_once_a_pause_is_committed_whatever_is_known_of_it(app, connection, name, where):
+    """F39: the claim itself looks."""
+    source = rj.PostgresSource(app, "mail", where)
+    for n in range(3):
+        await app.enqueue(app.definitions["work"].options(tags=["a"]).new(n))
     assert len(await source.fetch(1)) == 1
-    await connection.execute("INSERT INTO rxjobs.queues (queue, paused_at) VALUES ('mail', now())")
-    await asyncio.sleep(0.25)
-    assert await source.fetch(10) == []
+    name = str(app.id) if name == "its id" else name
+    await connection.execute("INSERT INTO rxjobs.queues (queue, node, paused_at) VALUES ('mail', $1, now())", name)
+    assert len(await source.fetch(10)) == (2 if name == "another node" else 0)
 
 
 @pytest.mark.parametrize("name", ["", "node-a", "its id"])
