@@ -31,8 +31,8 @@ check: $(READY) ## lint, formatting, types, layers
 	$(BIN)/mypy --strict rxjobs
 	$(BIN)/lint-imports
 
-bench: $(READY) ## measure jobs a second
-	$(BIN)/python -m tests.bench
+bench: $(READY) ## measure this machine, in about a minute; BENCH="--full --rounds 3" measures all there is
+	$(BIN)/rxjobs bench $(BENCH)
 
 format: $(READY) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

@@ -246,6 +246,7 @@ class App:
         if self._is_running:
             raise NotOpen("this app runs already: give all its pipelines to one app.running(...), or make a second App")
         self._is_running = True
+        self.id = uuid4()  # new at every start, also in a fork: what one has claimed is not the next one's
         try:
             async with self, AsyncExitStack() as stack:
                 running = await self._start(chosen, stack)
@@ -256,7 +257,6 @@ class App:
         finally:
             self._is_running = False
             self._running = None
-            self.id = uuid4()  # a node's identity is new at every start: what this one has claimed is not the next one's
 
     def default_pipelines(self, concurrency: Mapping[str, int] | None = None) -> list[Pipeline]:
         """One pipeline for each queue that a job type names, or for each queue of the mapping; raises UnknownQueue."""
@@ -368,7 +368,7 @@ class App:
             pipelines, scheduler, self.events,
             max_restarts=how.max_restarts, restart_window=how.restart_window, max_memory=how.max_memory, executors=self._executors,
         )  # fmt: skip
-        node = Node(self.id, how, self.dsn, self.store, self.events, self._metrics)
+        node = Node(self.id, how, self.store, self.events, self._metrics)
         await node.join(stack, scheduler, self.woken.on_next, running)
         self._running = running
         stack.push_async_callback(running.close_executors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import traceback
+from functools import partial
 from typing import Any
 
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -30,10 +31,23 @@ class Indented:
 
 
 def guard() -> None:
-    """Have the loggers of rxjobs escape what they are given, whatever formats their records."""
+    """Have the loggers of rxjobs escape what they are given, whatever formats their records, and bear handlers that raise."""
     for name in tuple(logging.root.manager.loggerDict):
         if name == "rxjobs" or name.startswith("rxjobs."):
-            logging.getLogger(name).addFilter(_escape_record)
+            logger = logging.getLogger(name)
+            logger.addFilter(_escape_record)
+            logger.handle = partial(_handle, logger)  # type: ignore[method-assign]
+
+
+def _handle(logger: logging.Logger, record: logging.LogRecord) -> None:
+    try:
+        logging.Logger.handle(logger, record)
+    except Exception:  # a filter or handler of the user's: what is logged about must not break with it
+        _LOST.handleError(record)
+
+
+_LOST = logging.NullHandler()
+"""Tells of what could not be logged as logging does by itself: on stderr, unless logging.raiseExceptions is off."""
 
 
 def _escape_record(record: logging.LogRecord) -> bool:

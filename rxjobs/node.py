@@ -8,7 +8,7 @@ import os
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +32,6 @@ from rxjobs.services.unserved import unserved
 from rxjobs.services.watch import LoopWatch
 from rxjobs.settings import Settings
 from rxjobs.stopping import spawn
-from rxjobs.store.database import Database
 from rxjobs.store.listener import Listener
 from rxjobs.store.store import Store
 
@@ -48,10 +47,9 @@ LEAVE_SECONDS = 2.0
 class Node:
     """A node, from its start to its end."""
 
-    def __init__(self, id: UUID, settings: Settings, dsn: str, store: Store, events: EventStream, watcher: Watcher) -> None:
+    def __init__(self, id: UUID, settings: Settings, store: Store, events: EventStream, watcher: Watcher) -> None:
         self.id = id
         self._settings = settings
-        self._dsn = dsn
         self._store = store
         self._events = events
         self._watcher = watcher
@@ -70,7 +68,7 @@ class Node:
 
         how = self._settings
         lease = Lease(
-            self._dsn, how.schema, self.id, how.node, seconds=how.lease_seconds, heartbeat=how.heartbeat_seconds,
+            self._store.database.apart(), how.schema, self.id, how.node, seconds=how.lease_seconds, heartbeat=how.heartbeat_seconds,
             on_cut_off=lambda: scheduler.here(lambda: self._cut_off(running)),
             on_lost=lambda: scheduler.here(self._lost),
             on_restored=lambda: scheduler.here(lambda: self._restored(running, heard)),
@@ -84,7 +82,7 @@ class Node:
         stack.push_async_callback(asyncio.to_thread, watch.stop)
         self._events.emit(NodeJoined(node=str(self.id)))
         if how.notify and not self._store.database.is_behind_pooler:
-            listening = spawn(scheduler.loop, Listener(Database(self._dsn), self._store.channel, heard).listen())
+            listening = spawn(scheduler.loop, Listener(self._store.database.apart(), self._store.channel, heard).listen())
             stack.push_async_callback(_cancel, listening)
         services = CompositeDisposable(*(supervise(*service, scheduler) for service in self._services(running, held).items()))
         stack.callback(services.dispose)
@@ -123,7 +121,7 @@ class Node:
 
     async def _give_up(self, held: Callable[[], set[int]]) -> None:
         if self._store.lost_answers:  # what was claimed by those began no attempt
-            await self._store.lost_claims(self.id, held(), datetime.now(UTC) + timedelta(days=1))
+            await self._store.lost_claims(self.id, held(), datetime.max.replace(tzinfo=UTC))
         await self._store.resign(self.id)
         await self._store.leave(self.id)
 

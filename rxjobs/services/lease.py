@@ -33,7 +33,7 @@ class Lease:
 
     def __init__(
         self,
-        dsn: str,
+        database: Database,
         schema: str,
         node: UUID,
         label: str,
@@ -44,7 +44,7 @@ class Lease:
         on_lost: Callable[[], object],
         on_restored: Callable[[], object],
     ) -> None:
-        self._dsn = dsn
+        self._database = database
         self._schema = schema
         self._node = node
         self._label = label
@@ -84,9 +84,11 @@ class Lease:
     async def _renew_for_ever(self) -> None:
         while True:
             try:
-                connection = await patiently("connecting to renew the lease", self._connect, longest=self._heartbeat)
+                connection = await patiently("renewing the lease", self._begin, longest=self._heartbeat)
                 try:
-                    await self._renew_on(Store(_One(connection), self._schema))
+                    while True:
+                        await asyncio.sleep(self._heartbeat)
+                        await self._renew_on(connection)
                 finally:
                     connection.terminate()
             except PASSING as error:
@@ -95,22 +97,28 @@ class Lease:
                 log.exception("the lease could not be renewed, and is tried again")
                 await asyncio.sleep(self._heartbeat)
 
-    async def _connect(self) -> Any:
+    async def _begin(self) -> Any:
+        """A connection on which the lease was renewed: a server that may only be read lets one connect, and not renew."""
         async with asyncio.timeout(self._seconds / 3):  # a link that has gone silent must not cost the lease
-            return await Database(self._dsn).connect()
+            connection = await self._database.connect()
+        try:
+            await self._renew_on(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
-    async def _renew_on(self, store: Store) -> None:
-        while True:
+    async def _renew_on(self, connection: Any) -> None:
+        store = Store(_One(connection), self._schema)
+        asked = time.monotonic()
+        async with asyncio.timeout(self._seconds / 3):
+            is_ours = await store.renew_lease(self._node, self._seconds)
+        if not is_ours:
+            self._cut_off()
+            self._on_lost()
             asked = time.monotonic()
-            async with asyncio.timeout(self._seconds / 3):
-                is_ours = await store.renew_lease(self._node, self._seconds)
-            if not is_ours:
-                self._cut_off()
-                self._on_lost()
-                asked = time.monotonic()
-                await store.take_lease(self._node, self._label, os.getpid(), self._seconds)
-            self._renewed(asked)
-            await asyncio.sleep(self._heartbeat)
+            await store.take_lease(self._node, self._label, os.getpid(), self._seconds)
+        self._renewed(asked)
 
     def _renewed(self, asked: float) -> None:
         if self._timer is not None:

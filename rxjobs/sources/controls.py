@@ -63,6 +63,7 @@ class Controls:
         self._queues: set[str] = set()
         self._known: Mapping[str, Control] = {}
         self._held: Counter[str] = Counter()
+        self._looking = 0
         self._asked_at = self._read_at = 0
         """When it was asked last, and when what is known was asked for: by this process's own clock, ns."""
         self._learned: Subject[object] = Subject()
@@ -87,7 +88,7 @@ class Controls:
     async def is_paused(self, queue: str) -> bool:
         """Whether a queue is paused for this node, as it was at most `poll_seconds` ago; waits out a database that is not there."""
         self._queues.add(queue)
-        if queue not in self._known or now() - self._read_at > self._poll * 1e9:
+        if (queue not in self._known or now() - self._read_at > self._poll * 1e9) and not self._looking:
             await self.look()
         return self._known.get(queue, AS_IS_DECLARED).is_paused
 
@@ -96,7 +97,11 @@ class Controls:
         node, queues = self._node, sorted(self._queues)
         asked_at = self._asked_at = now()
         names = {node.label, str(node.id)}
-        rows = await patiently("looking which queues are paused", lambda: node.store.read_controls(queues, sorted(names)))
+        self._looking += 1
+        try:
+            rows = await patiently("looking which queues are paused", lambda: node.store.read_controls(queues, sorted(names)))
+        finally:
+            self._looking -= 1
         if asked_at >= self._read_at:  # else a later look was answered before
             self._read_at = asked_at
             self._learn(dict.fromkeys(queues, AS_IS_DECLARED) | {row["queue"]: _control(row) for row in rows})
@@ -112,9 +117,11 @@ class Controls:
         return rx.merge(heard.pipe(conflate_map(self._look_after)), every(lambda: self._poll / 2, self._look_now_and_then))
 
     async def _look_now_and_then(self) -> None:
-        """Look unless another pull of this node has; less often while nothing depends on it."""
+        """Look unless another pull of this node has, or is at it; less often while nothing depends on it."""
         matters = any(self._held.values()) or any(control != AS_IS_DECLARED for control in self._known.values())
         since = (now() - self._asked_at) / 1e9
+        if self._looking:
+            return
         if since >= self._poll * (0.5 if matters else IDLE) or not self._queues <= self._known.keys():
             await self.look()
 

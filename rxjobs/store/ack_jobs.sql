@@ -34,7 +34,7 @@ WITH given AS MATERIALIZED (
 ), woken AS (
     SELECT pg_notify($9, queue)
     FROM (SELECT DISTINCT queue FROM changed WHERE state = 'available') AS queues
-    WHERE $9 IS NOT NULL
+    WHERE $9 IS NOT NULL AND (SELECT pg_notification_queue_usage()) < 0.5
 )
 SELECT id
 FROM (SELECT id FROM kept UNION ALL SELECT id FROM changed) AS written, (SELECT count(*) FROM woken) AS all_woken

@@ -39,8 +39,8 @@ class Database:
         self._acquire_timeout = acquire_timeout
         self._pool: asyncpg.Pool[Any] | None = None
         self._reserve: asyncpg.Pool[Any] | None = None
-        self.is_behind_pooler = False
-        """Whether something stands between that may give every transaction another session, as PgBouncer does."""
+        self.is_behind_pooler = True
+        """Whether something stands between that may give every transaction another session, as PgBouncer does: known once open."""
 
     async def open(self) -> None:
         """Connect; raises NoDatabase where nothing answers, or not to us."""
@@ -86,6 +86,17 @@ class Database:
         finally:
             await pool.release(connection, timeout=2)
 
+    def apart(self) -> Database:
+        """The same database as this, for somebody who connects by himself, maybe in another thread."""
+        database = Database(self.dsn)
+        database.is_behind_pooler = self.is_behind_pooler
+        return database
+
+    @property
+    def _kept_prepared(self) -> int:
+        # what is prepared in one session is not there in the next
+        return 0 if self.is_behind_pooler else 100
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """A connection in a transaction; raises TimeoutError as `fetch` does."""
@@ -114,8 +125,7 @@ class Database:
             timeout=CONNECT_TIMEOUT,
             command_timeout=STATEMENT_TIMEOUT,
             reset=_keep,
-            # what is prepared in one session is not there in the next
-            statement_cache_size=0 if self.is_behind_pooler else 100,
+            statement_cache_size=self._kept_prepared,
             server_settings={"application_name": "rxjobs"},
         )
 
@@ -151,7 +161,7 @@ class Database:
                 self.dsn,
                 timeout=CONNECT_TIMEOUT,
                 command_timeout=STATEMENT_TIMEOUT,
-                statement_cache_size=0,  # it asks seldom, and may be behind a pooler
+                statement_cache_size=self._kept_prepared,
                 server_settings={"application_name": "rxjobs"},
             )
         except (*_REFUSALS, asyncpg.ClientConfigurationError) as error:

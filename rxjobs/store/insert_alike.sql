@@ -11,7 +11,7 @@ WITH made AS (
     RETURNING id, state::text AS state
 ), woken AS (
     SELECT pg_notify($10, $2)
-    WHERE $10 IS NOT NULL AND EXISTS (SELECT FROM made WHERE state = 'available')
+    WHERE $10 IS NOT NULL AND (SELECT pg_notification_queue_usage()) < 0.5 AND EXISTS (SELECT FROM made WHERE state = 'available')
 )
 SELECT id, state
 FROM made, (SELECT count(*) FROM woken) AS all_woken

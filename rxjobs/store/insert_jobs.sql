@@ -13,7 +13,7 @@ WITH made AS (
 ), woken AS (
     SELECT pg_notify($10, queue)
     FROM (SELECT DISTINCT queue FROM made WHERE state = 'available') AS queues
-    WHERE $10 IS NOT NULL
+    WHERE $10 IS NOT NULL AND (SELECT pg_notification_queue_usage()) < 0.5
 )
 SELECT id, state
 FROM made, (SELECT count(*) FROM woken) AS all_woken

@@ -37,15 +37,24 @@ class Listener:
                 await asyncio.sleep(PING_SECONDS)
 
     async def _listen_once(self) -> None:
-        connection = await patiently("listening for new jobs", self._database.connect)
+        connection, lost = await patiently("listening for new jobs", self._begin)
         try:
-            lost = asyncio.Event()
-            connection.add_termination_listener(lambda _: lost.set())
-            await connection.add_listener(self._channel, self._notified)
             self._heard(None)
             await self._stay(connection, lost)
         finally:
             await _close(connection)
+
+    async def _begin(self) -> tuple[Connection, asyncio.Event]:
+        """A connection that listens, and what is set once it is lost: a standby lets one connect, and not listen."""
+        connection = await self._database.connect()
+        try:
+            lost = asyncio.Event()
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(self._channel, self._notified)
+        except BaseException:
+            await _close(connection)
+            raise
+        return connection, lost
 
     async def _stay(self, connection: Connection, lost: asyncio.Event) -> None:
         while not lost.is_set():

@@ -11,6 +11,6 @@ WITH changed AS (
 ), woken AS (
     SELECT pg_notify($4, queue)
     FROM (SELECT DISTINCT queue FROM changed) AS queues
-    WHERE $4 IS NOT NULL
+    WHERE $4 IS NOT NULL AND (SELECT pg_notification_queue_usage()) < 0.5
 )
 SELECT ARRAY(SELECT id FROM changed) AS ids, (SELECT count(*) FROM woken) AS woken, now() AS now

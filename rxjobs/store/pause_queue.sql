@@ -10,6 +10,6 @@ WITH changed AS (
 ), told AS (
     SELECT pg_notify($3, '!')
     FROM changed
-    WHERE $3 IS NOT NULL
+    WHERE $3 IS NOT NULL AND (SELECT pg_notification_queue_usage()) < 0.5
 )
 SELECT EXISTS (SELECT FROM changed) AS is_changed, (SELECT count(*) FROM told) AS told

@@ -43,7 +43,7 @@ WITH dead AS (
 ), woken AS (
     SELECT pg_notify($3, queue)
     FROM (SELECT DISTINCT queue FROM changed WHERE state = 'available') AS queues
-    WHERE $3 IS NOT NULL
+    WHERE $3 IS NOT NULL AND (SELECT pg_notification_queue_usage()) < 0.5
 )
 SELECT id
 FROM (SELECT id FROM kept UNION ALL SELECT id FROM changed) AS rescued, (SELECT count(*) FROM woken) AS all_woken

@@ -21,7 +21,7 @@ WITH back AS (
 ), woken AS (
     SELECT pg_notify($3, queue)
     FROM (SELECT DISTINCT queue FROM all_back) AS queues
-    WHERE $3 IS NOT NULL
+    WHERE $3 IS NOT NULL AND (SELECT pg_notification_queue_usage()) < 0.5
 )
 SELECT id
 FROM all_back, (SELECT count(*) FROM woken) AS all_woken

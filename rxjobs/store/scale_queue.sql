@@ -16,6 +16,6 @@ WITH forgotten AS (
     RETURNING max_demand
 ), told AS (
     SELECT pg_notify($4, '!')
-    WHERE $4 IS NOT NULL AND (EXISTS (SELECT FROM changed) OR EXISTS (SELECT FROM forgotten))
+    WHERE $4 IS NOT NULL AND (SELECT pg_notification_queue_usage()) < 0.5 AND (EXISTS (SELECT FROM changed) OR EXISTS (SELECT FROM forgotten))
 )
 SELECT EXISTS (SELECT FROM changed) OR EXISTS (SELECT FROM forgotten) AS is_changed, (SELECT count(*) FROM told) AS told

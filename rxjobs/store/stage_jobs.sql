@@ -23,7 +23,7 @@ WITH due AS (
 ), woken AS (
     SELECT pg_notify($2, queue)
     FROM (SELECT DISTINCT queue FROM staged) AS queues
-    WHERE $2 IS NOT NULL
+    WHERE $2 IS NOT NULL AND (SELECT pg_notification_queue_usage()) < 0.5
 )
 SELECT (SELECT count(*) FROM staged) AS staged,
        (SELECT count(*) FROM woken) AS woken,

@@ -31,7 +31,8 @@ from rxjobs.telemetry.sparing import Sparing
 
 log = logging.getLogger("rxjobs.telemetry")
 
-SHUTDOWN_SECONDS = 2.0
+SHUTDOWN_SECONDS = 1.0
+"""Of the two that a process may take to end after its grace, the half: the rest is for the last writes and the interpreter."""
 GRPC_PORT = 4317
 PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 EXPORTING = (
@@ -47,7 +48,7 @@ Provider = TracerProvider | MeterProvider | LoggerProvider
 
 
 def configure(service_name: str = "rxjobs", instance: str | None = None, environ: Environ = os.environ) -> Callable[[], None]:
-    """Set the process's providers as OTEL_* asks; returns what ends them, within two seconds whatever the collector does.
+    """Set the process's providers as OTEL_* asks; returns what ends them, within a second whatever the collector does.
 
     Nothing is set where no exporter and no OTLP endpoint is named, nor in the place of what the process has set already.
     OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over the arguments. Raises InvalidOption for an exporter that is not there.

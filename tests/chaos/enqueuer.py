@@ -11,7 +11,14 @@ import asyncpg
 import rxjobs as rj
 from tests.chaos.ledger import Answer, now
 
-REFUSED = (ConnectionRefusedError, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError, rj.errors.RxJobsError)
+REFUSED = (
+    ConnectionRefusedError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.DiskFullError,
+    rj.errors.RxJobsError,
+)
 """What says that nothing was sent, or that the server took nothing."""
 
 

