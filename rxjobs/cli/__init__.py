@@ -29,9 +29,10 @@ commands = Commands(
 )
 # not named as the modules of their commands: to import those would put them here instead
 _jobs = Commands(name="jobs", help="Look at jobs, and cancel, retry or delete them.")
-_queues = Commands(name="queues", help="Look at queues.")
+_queues = Commands(name="queues", help="Look at queues, and pause, resume or scale them.")
 
 commands.command("rxjobs.cli.demo:demo", name="demo")
+commands.command("rxjobs.cli.bench:bench", name="bench", usage="Usage: rxjobs bench [SCENARIOS...] [OPTIONS]")
 commands.command("rxjobs.cli.run:run", name="run", usage="Usage: rxjobs run MODULE:APP [OPTIONS]")
 commands.command("rxjobs.cli.migrate:migrate", name="migrate")
 commands.command("rxjobs.cli.enqueue:enqueue", name="enqueue", usage="Usage: rxjobs enqueue NAME --app MODULE:APP [KEY=VALUE...]")
@@ -43,6 +44,9 @@ _jobs.command("rxjobs.cli.jobs:retry", name="retry", usage="Usage: rxjobs jobs r
 _jobs.command("rxjobs.cli.jobs:delete", name="delete", usage="Usage: rxjobs jobs delete [IDS...] [OPTIONS]")
 commands.command(_queues)
 _queues.command("rxjobs.cli.queues:list_queues", name="list")
+_queues.command("rxjobs.cli.queues:pause", name="pause", usage="Usage: rxjobs queues pause QUEUE [OPTIONS]")
+_queues.command("rxjobs.cli.queues:resume", name="resume", usage="Usage: rxjobs queues resume QUEUE [OPTIONS]")
+_queues.command("rxjobs.cli.queues:scale", name="scale", usage="Usage: rxjobs queues scale QUEUE MAX_DEMAND [OPTIONS]")
 
 
 def main() -> None:
