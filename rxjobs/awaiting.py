@@ -116,7 +116,8 @@ class Awaited(Generic[A, B]):
         self._work = work
         self._limit = limit
         self._observer = observer
-        self._scheduler = scheduler
+        self._loop = scheduler.loop
+        self._context = scheduler.context
         self._leftover = leftover
         self._waiting: deque[A] = deque()
         self._tasks: dict[asyncio.Task[None], A] = {}
@@ -177,7 +178,7 @@ class Awaited(Generic[A, B]):
 
     def _start(self, item: A) -> None:
         self._running += 1
-        task = spawn(self._scheduler.loop, self._run(item), self._scheduler.context)
+        task = spawn(self._loop, self._run(item), self._context.copy())
         if not task.done():
             self._tasks[task] = item
             task.add_done_callback(self._tasks.pop)

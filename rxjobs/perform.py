@@ -126,7 +126,7 @@ def _tell_start(events: EventStream, job: Job, began: int) -> int:
 
 def tell_end(emit: Emit, job: Job, outcome: Outcome, queue_time: int, duration: int) -> Outcome:
     """Make known how an attempt ended; gives the outcome, a failure completed with how long it took."""
-    if not isinstance(outcome, Retry | Discard):
+    if not isinstance(outcome, (Retry, Discard)):
         emit(JobStopped(job=job.told, duration=duration, queue_time=queue_time, outcome=outcome))
         return outcome
     failure = outcome.failure or Failure(f"rxjobs.{type(outcome).__name__}", clean(str(outcome.reason), MESSAGE_LIMIT))
@@ -142,7 +142,8 @@ def waited(job: Job, began: int) -> int:
     """How long a job could have run before it did, ns: until its claim by PostgreSQL's clock, then by our own."""
     before = 0
     if job.attempted_at is not None and job.scheduled_at is not None:
-        before = max(0, round((job.attempted_at - job.scheduled_at).total_seconds() * 1e9))
+        seconds = (job.attempted_at - job.scheduled_at).total_seconds()
+        before = int(seconds * 1e9) if seconds > 0 else 0
     return before + (began - job.hold.fetched if job.hold is not None else 0)
 
 

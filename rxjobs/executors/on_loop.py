@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
+from collections.abc import Coroutine
+from types import CoroutineType
 from typing import Any, TypeVar
 
 from reactivex import abc, typing
@@ -13,7 +15,6 @@ from reactivex.scheduler.periodicscheduler import PeriodicScheduler
 
 from rxjobs.call import Call
 from rxjobs.errors import NotOpen
-from rxjobs.executors.ran import refuse_unrun
 
 S = TypeVar("S")
 
@@ -38,13 +39,12 @@ class OnLoop(PeriodicScheduler):
         self._home: weakref.ref[asyncio.AbstractEventLoop] | None = None
         self._find_home()
 
-    async def run(self, call: Call) -> Any:
+    def run(self, call: Call) -> Coroutine[Any, Any, Any]:
         """Await the function here; cancelled, its coroutine is."""
-        self._find_home()
+        if self._home is None or self._home() is not _running_loop():
+            self._find_home()
         value = call.invoke()
-        if inspect.isawaitable(value):
-            value = await value
-        return refuse_unrun(value)
+        return value if isinstance(value, CoroutineType) else _awaited(value)
 
     async def close(self) -> None:
         """Nothing was started."""
@@ -77,6 +77,10 @@ class OnLoop(PeriodicScheduler):
             home = _running_loop()
             self._home = weakref.ref(home) if home is not None else None
         return home
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -68,14 +68,18 @@ class Circuit:
 
     async def middleware(self, job: Job, call_next: Next) -> Outcome:
         """Snooze the job while the circuit is open, which costs it no attempt; else run it, and learn from its end."""
+        if self._is_spotless:  # as it is for nearly all jobs
+            outcome = await call_next(job)
+            if type(outcome) is not Complete or not self._is_spotless:
+                self._learn(outcome)
+            return outcome
         wait = self.shut_for
         if wait:
             self._emit(BreakerRejected(job=job.told))
             return Snooze(wait, f"the breaker of {self.name} is {self.state}")
-        if self._is_spotless or self.state == pybreaker.STATE_CLOSED:
+        if self.state == pybreaker.STATE_CLOSED:
             outcome = await call_next(job)
-            if not (self._is_spotless and isinstance(outcome, Complete)):
-                self._learn(outcome)
+            self._learn(outcome)
             return outcome
         return await self._probe(job, call_next)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
+from threading import get_ident
 from typing import Any, TypeVar
 
 from reactivex import Observable, abc
@@ -159,13 +160,17 @@ class _OnTheLoop(abc.ObserverBase[Any]):
         self._scheduler = scheduler
         self._on_next = on_next
         self._on_completed = on_completed
+        self._thread = scheduler.thread
         self._on_the_way: deque[Callable[[], object]] = deque()
 
     def on_next(self, value: Any) -> None:
-        if self._on_the_way or not self._scheduler.is_here:
+        if self._on_the_way or get_ident() != self._thread:
             self._hop(lambda: self._take(value))
-        else:
-            self._take(value)
+            return
+        try:
+            self._on_next(value)
+        except Exception as error:
+            self._observer.on_error(error)
 
     def on_error(self, error: Exception) -> None:
         self._hop(lambda: self._observer.on_error(error))

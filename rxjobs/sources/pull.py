@@ -93,7 +93,7 @@ class _Pulling:
         self._ask()
 
     def _ask(self) -> None:
-        free = self._ledger.demand.free
+        free = self._ledger.demand.asked
         if self._ended or self._ledger.is_fetching or not self._may_have_more or not free or self._ledger.is_paused:
             return
         self._may_have_more = False
@@ -113,7 +113,12 @@ class _Pulling:
         goes_on = bool(self._fetched_jobs)
         self._fetched_jobs.extend(self._ledger.hold(job, fetched) for job in jobs)
         self._held_before = self._ledger.demand.held
-        if not goes_on:
+        self._ask()  # before what came is handed on, so that PostgreSQL and this process work at the same time
+        if goes_on:
+            return
+        if self._ledger.is_fetching:
+            self._scope.scheduler.later(0, self._emit_some)
+        else:
             self._emit_some()
 
     def _emit_some(self) -> None:
