@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 
 from rxjobs.errors import NoDatabase, NotOpen
+from rxjobs.store.lines import Lines, no_connection
 from rxjobs.store.patience import passes
 
 log = logging.getLogger("rxjobs.database")
@@ -22,9 +23,11 @@ ACQUIRE_TIMEOUT = 5.0
 STATEMENT_TIMEOUT = 5.0
 LONG_TIMEOUT = 30.0
 """For statements that may read a whole table, or carry a thousand jobs."""
-POOL_SIZE = 10
-RESERVED = 2
-"""Connections that only a node's own outcomes and leadership use: whoever takes all others takes none of these."""
+POOL_SIZE = 8
+"""Connections for whoever asks now and then, or may take long."""
+LINES = {"claims": 2, "inserts": 2, "reserved": 2}
+"""Connections for what is asked thousands of times a second, and those reserved for what a node lives by: its outcomes and its
+leadership. Whoever takes all of one kind takes none of the others."""
 
 PLANNED_ONCE = {"plan_cache_mode": "force_generic_plan"}
 """Else PostgreSQL chooses to plan each claim anew, which takes a fifth of its time."""
@@ -41,7 +44,7 @@ class Database:
         self._pool_size = pool_size
         self._acquire_timeout = acquire_timeout
         self._pool: asyncpg.Pool[Any] | None = None
-        self._reserve: asyncpg.Pool[Any] | None = None
+        self._lines: dict[str, Lines] = {}
         self.is_behind_pooler = True
         """Whether something stands between that may give every transaction another session, as PgBouncer does: known once open."""
 
@@ -57,31 +60,37 @@ class Database:
             pool = await self._make_pool(self._pool_size, keep_seconds=300.0)
             async with pool.acquire(timeout=CONNECT_TIMEOUT):
                 pass
-            # once there, these are never closed for being idle: a server that is full later gives no new ones
-            self._pool, self._reserve = pool, await self._make_pool(RESERVED, keep_seconds=0.0)
+            self._pool = pool
+            self._lines = {name: Lines(self.connect, size, self._acquire_timeout) for name, size in LINES.items()}
+            # there from the start: a server that is full later gives no new ones
+            await self._lines["reserved"].open()
         except (*_REFUSALS, OSError, asyncpg.InterfaceError, TimeoutError) as error:
+            await self.close()
             raise _no_database(self.dsn, error) from error
         except ValueError:
             raise _no_dsn(self.dsn) from None
 
     async def close(self) -> None:
         """Disconnect, at once where the server does not answer."""
-        pools = [pool for pool in (self._pool, self._reserve) if pool is not None]
-        self._pool = self._reserve = None
-        await asyncio.gather(*map(_close, pools))
+        pool, lines = self._pool, self._lines
+        self._pool, self._lines = None, {}
+        if pool is not None:
+            await asyncio.gather(_close(pool), *(one.close() for one in lines.values()))
 
     async def fetch(
         self,
         sql: str,
         *args: Any,
-        reserved: bool = False,
+        on: str | None = None,
         timeout: float = STATEMENT_TIMEOUT,  # noqa: ASYNC109 - asyncpg's
     ) -> list[asyncpg.Record]:
-        """Run one statement in a transaction of its own, on a `reserved` connection if it is one that a node lives by.
+        """Run one statement in a transaction of its own, `on` lines that are kept for its kind, if they are.
 
         Raises TimeoutError, which says why, where no connection is to be had within `acquire_timeout`.
         """
-        pool = self._open_pool(self._reserve if reserved else self._pool)
+        pool = self._open_pool(self._pool)
+        if on is not None:
+            return await self._lines[on].fetch(sql, *args, timeout=timeout)
         connection = await self._acquire(pool)
         try:
             rows: list[asyncpg.Record] = await connection.fetch(sql, *args, timeout=timeout)
@@ -99,6 +108,10 @@ class Database:
     def _kept_prepared(self) -> int:
         # what is prepared in one session is not there in the next
         return 0 if self.is_behind_pooler else 100
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        return {"application_name": "rxjobs"} | ({} if self.is_behind_pooler else PLANNED_ONCE)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -129,7 +142,7 @@ class Database:
             command_timeout=STATEMENT_TIMEOUT,
             reset=_keep,
             statement_cache_size=self._kept_prepared,
-            server_settings={"application_name": "rxjobs"} | ({} if self.is_behind_pooler else PLANNED_ONCE),
+            server_settings=self._settings,
         )
 
     @staticmethod
@@ -142,13 +155,8 @@ class Database:
         try:
             return await pool.acquire(timeout=self._acquire_timeout)
         except TimeoutError:
-            size, seconds = pool.get_max_size(), self._acquire_timeout
-            if pool.get_size() < size:
-                raise TimeoutError(f"the server gave no connection within {seconds:g} s") from None
-            raise TimeoutError(
-                f"all {size} connections were in use for {seconds:g} s: statements take long, or more is asked for at once "
-                "than the server can answer"
-            ) from None
+            size = pool.get_max_size()
+            raise no_connection(self._acquire_timeout, size, are_all_there=pool.get_size() >= size) from None
 
     async def connect_now(self) -> Connection:
         """A connection apart from the pool; raises NoDatabase where there is none to be had now."""
@@ -165,7 +173,7 @@ class Database:
                 timeout=CONNECT_TIMEOUT,
                 command_timeout=STATEMENT_TIMEOUT,
                 statement_cache_size=self._kept_prepared,
-                server_settings={"application_name": "rxjobs"},
+                server_settings=self._settings,
             )
         except (*_REFUSALS, asyncpg.ClientConfigurationError) as error:
             if passes(error) and not isinstance(error, ValueError):

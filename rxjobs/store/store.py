@@ -37,8 +37,13 @@ class Staged(NamedTuple):
     """What it took to find them."""
 
 
-OWN = frozenset({"read_controls", "ack_completed", "ack_jobs", "find_acked", "take_lease", "lead", "resign", "leave"})
-"""What a node lives by: these statements are asked on reserved connections."""
+LINE_OF = {
+    "fetch_jobs": "claims", "fetch_jobs_where": "claims",
+    "insert_alike": "inserts", "insert_jobs": "inserts", "notify_queues": "inserts",
+    "ack_completed": "reserved", "ack_jobs": "reserved", "find_acked": "reserved", "read_controls": "reserved",
+    "take_lease": "reserved", "lead": "reserved", "resign": "reserved", "leave": "reserved",
+}  # fmt: skip
+"""Which connections a statement has to itself and its kind."""
 LONG = frozenset(
     {
         "insert_alike", "insert_jobs", "list_jobs", "find_jobs", "count_jobs", "delete_jobs", "queue_depths",
@@ -293,7 +298,7 @@ class Store:
             rows: Rows = await connection.fetch(sql, *args)
             return rows
         timeout = LONG_TIMEOUT if name in LONG else STATEMENT_TIMEOUT
-        return await self.database.fetch(sql, *args, reserved=name in OWN, timeout=timeout)
+        return await self.database.fetch(sql, *args, on=LINE_OF.get(name), timeout=timeout)
 
 
 def _ids(rows: Rows) -> set[int]:
