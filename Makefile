@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos check bench format clean
+.PHONY: help demo test chaos check bench designs format clean
 
 # the newest that has venv; a pyenv shim may exist and not run, so each is tried
 PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -17,12 +17,16 @@ help: ## say what there is
 demo: $(READY) ## run the main job on an embedded PostgreSQL
 	$(BIN)/rxjobs demo
 
+# most tests wait for something, so more of them run at once than there are cores
+WORKERS ?= 4
+
 test: $(READY) ## run the whole suite; RXJOBS_TEST_DSN chooses another PostgreSQL
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 MINUTES ?= 30
 
-chaos: $(READY) ## break everything at random, MINUTES=30 of it; SEED=… does the same faults again
+chaos: $(READY) ## break everything at length, then at random, MINUTES=30 of it; SEED=… does the same faults again
+	$(BIN)/python -m pytest -m long -s tests/chaos
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 check: $(READY) ## lint, formatting, types, layers
@@ -30,6 +34,9 @@ check: $(READY) ## lint, formatting, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict rxjobs
 	$(BIN)/lint-imports
+
+designs: $(READY) ## measure the table designs that docs/design/storage.md compares
+	$(BIN)/python -m tests.designs --rounds 3
 
 bench: $(READY) ## measure this machine, in about a minute; BENCH="--full --rounds 3" measures all there is
 	$(BIN)/rxjobs bench $(BENCH)
