@@ -1,4 +1,4 @@
-"""What tests of jobs, pipelines, stages, executors and sources are made with. Nothing here is imported by rxjobs itself."""
+"""What tests of jobs, pipelines, stages, executors and sources are made with. Of rxjobs itself only the bench imports it."""
 
 from rxjobs.sources.memory import MemorySource
 from rxjobs.testing import conformance

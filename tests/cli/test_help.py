@@ -19,6 +19,10 @@ COMMANDS = [
     "jobs retry",
     "jobs delete",
     "queues list",
+    "queues pause",
+    "queues resume",
+    "queues scale",
+    "bench",
 ]
 
 
@@ -32,9 +36,9 @@ def test_the_help_of_a_command_has_an_example_and_the_options_of_all(rxjobs, com
 
 def test_the_list_of_commands_says_what_each_is_for(rxjobs):
     for arguments, names in (
-        ([], ["run", "migrate", "enqueue", "demo", "jobs", "queues"]),
+        ([], ["run", "migrate", "enqueue", "demo", "bench", "jobs", "queues"]),
         (["jobs"], ["list", "show", "cancel", "retry", "delete"]),
-        (["queues", "--help"], ["list"]),
+        (["queues", "--help"], ["list", "pause", "resume", "scale"]),
     ):
         ran = rxjobs(*arguments)
         assert ran.code == 0
