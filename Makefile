@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos check bench designs format clean
+.PHONY: help demo test chaos check bench hot-path designs format clean
 
 # the newest that has venv; a pyenv shim may exist and not run, so each is tried
 PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 help: ## say what there is
-	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: $(READY) ## run the main job on an embedded PostgreSQL
 	$(BIN)/rxjobs demo
@@ -34,6 +34,9 @@ check: $(READY) ## lint, formatting, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict rxjobs
 	$(BIN)/lint-imports
+
+hot-path: $(READY) ## measure where the microseconds of a job go
+	$(BIN)/python -m tests.hot_path
 
 designs: $(READY) ## measure the table designs that docs/design/storage.md compares
 	$(BIN)/python -m tests.designs --rounds 3

@@ -1,0 +1,85 @@
+"""What a job costs, counted and not timed: these numbers may fall, and grow only for a reason."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Any
+
+import asyncpg
+import pytest
+
+import rxjobs as rj
+from rxjobs.testing import fill
+from tests.hot_path import through
+from tests.waiting import until
+
+
+@pytest.fixture
+def app():
+    app = rj.App("postgresql://nowhere")
+
+    @app.job(name="noop")
+    async def noop(n: int) -> None: ...
+
+    return app
+
+
+def made(app, count):
+    now, definition = datetime.now(UTC), app.definition("noop")
+    return [
+        rj.Job(id=n, type="noop", args={"n": n}, definition=definition, attempt=1, scheduled_at=now, attempted_at=now)
+        for n in range(count)
+    ]
+
+
+async def calls_of(app, count):
+    """How often each Python function of rxjobs or reactivex is entered for so many jobs."""
+    calls: Counter[str] = Counter()
+
+    def entered(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and ("/rxjobs/" in frame.f_code.co_filename or "/reactivex/" in frame.f_code.co_filename):
+            calls[frame.f_code.co_qualname] += 1
+
+    jobs = made(app, count)
+    sys.setprofile(entered)
+    try:
+        await through(app, jobs, rj.execute(concurrency=50), rj.ack())
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+async def test_a_job_that_does_nothing_takes_one_task_and_so_many_calls(app):
+    await calls_of(app, 100)  # what is done once is done
+    few, many = await calls_of(app, 400), await calls_of(app, 1_400)
+    each = {name: (many[name] - few[name]) / 1_000 for name in many}
+    assert each["spawn"] == 1
+    assert each["Metrics.hear"] == 2
+    assert each["Hold.__init__"] == 1
+    assert sum(each.values()) <= 70, sorted(each.items(), key=lambda one: -one[1])[:30]
+
+
+async def test_jobs_share_statements_and_commits(dsn):
+    """Batches of 50 are claimed and acked: a commit for each, and what a node does beside it."""
+    app = rj.App(dsn, migrate=True)
+
+    @app.job(name="noop")
+    async def noop(n: int = 0) -> None: ...
+
+    await app.migrate()
+    connection = await asyncpg.connect(dsn)
+    await fill(connection, "noop", 5_000)
+    commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+    done = "SELECT count(*) = 5000 FROM rxjobs.finished_jobs"
+    before = await connection.fetchval(commits)
+    async with app.running(app.source("default", max_demand=100).pipe(rj.execute(concurrency=50), rj.ack())):
+        await until(lambda: connection.fetchval(done), every=0.2)
+    # a session tells of its commits when it ends, if not before
+    others = "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'rxjobs'"
+    await until(lambda: connection.fetchval(others))
+    after = await connection.fetchval(commits)
+    await connection.close()
+    assert 5_000 / 50 < after - before < 2 * 5_000 / 40 + 100
