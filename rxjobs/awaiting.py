@@ -295,6 +295,11 @@ def every(seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, T
     return Observable(subscribe)
 
 
+async def let_others() -> None:
+    """Let what else waits on the loop have its turn."""
+    await asyncio.sleep(0)
+
+
 def _cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
 

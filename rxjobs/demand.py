@@ -90,11 +90,6 @@ class Demand:
         return self.max_demand - self.held if self.held <= self.min_demand else 0
 
     @property
-    def asked(self) -> int:
-        """For how many jobs to ask now: for no more than leaves room to ask for the next while these are worked on."""
-        return min(self.free, self.worth_asking) if self.held else self.free
-
-    @property
     def worth_asking(self) -> int:
         """As many places as are worth a fetch of their own while others are held: what it takes to fall to min_demand, or half."""
         return max(self.max_demand - self.min_demand, (self.max_demand + 1) // 2)

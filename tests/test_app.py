@@ -1,9 +1,9 @@
 import asyncio
 
+import asyncpg
 import pytest
 
 import rxjobs as rj
-from rxjobs.store.database import Database
 from tests.waiting import until
 
 
@@ -127,19 +127,14 @@ async def test_a_node_leaves_nothing_behind(dsn):
     @app.job
     async def work() -> None: ...
 
-    database = Database(dsn)
+    connection = await asyncpg.connect(dsn)
     async with app.running():
-        await database.open()
-        (node,) = await database.fetch("SELECT id, label, pid FROM rxjobs.nodes")
+        (node,) = await connection.fetch("SELECT id, label, pid FROM rxjobs.nodes")
         assert node["id"] == app.id
-    assert await database.fetch("SELECT FROM rxjobs.nodes") == []
-    await until(lambda: is_alone(database))
-    await database.close()
-
-
-async def is_alone(database):
+    assert await connection.fetch("SELECT FROM rxjobs.nodes") == []
     ours = "datname = current_database() AND application_name = 'rxjobs'"
-    return not await database.fetch(f"SELECT FROM pg_stat_activity WHERE {ours} AND pid <> pg_backend_pid()")
+    await until(lambda: connection.fetchval(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE {ours}"))
+    await connection.close()
 
 
 async def test_a_queue_no_job_type_names_is_an_error(dsn):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
-from collections.abc import Coroutine
-from types import CoroutineType
 from typing import Any, TypeVar
 
 from reactivex import abc, typing
@@ -15,6 +13,7 @@ from reactivex.scheduler.periodicscheduler import PeriodicScheduler
 
 from rxjobs.call import Call
 from rxjobs.errors import NotOpen
+from rxjobs.executors.ran import refuse_unrun
 
 S = TypeVar("S")
 
@@ -39,12 +38,14 @@ class OnLoop(PeriodicScheduler):
         self._home: weakref.ref[asyncio.AbstractEventLoop] | None = None
         self._find_home()
 
-    def run(self, call: Call) -> Coroutine[Any, Any, Any]:
+    async def run(self, call: Call) -> Any:
         """Await the function here; cancelled, its coroutine is."""
         if self._home is None or self._home() is not _running_loop():
             self._find_home()
         value = call.invoke()
-        return value if isinstance(value, CoroutineType) else _awaited(value)
+        if inspect.isawaitable(value):
+            value = await value
+        return None if value is None else refuse_unrun(value)
 
     async def close(self) -> None:
         """Nothing was started."""
@@ -77,10 +78,6 @@ class OnLoop(PeriodicScheduler):
             home = _running_loop()
             self._home = weakref.ref(home) if home is not None else None
         return home
-
-
-async def _awaited(value: Any) -> Any:
-    return await value if inspect.isawaitable(value) else value
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -60,3 +60,26 @@ class Reply:
     def _wake(self) -> None:
         if not self._arrived.done():
             self._arrived.set_result(None)
+
+
+def refuse_unrun(value: Any) -> Any:
+    """The value a function returned; raises TypeError for code that has not run, which must not pass for work done."""
+    match value:
+        case None:
+            return None
+        case Generator() | AsyncGenerator():
+            loop = "async for" if isinstance(value, AsyncGenerator) else "for"
+            raise TypeError(
+                f"the function returned a generator ({_name(value)}), whose code has not run: loop over it inside the "
+                f"function ({loop} … in …) and return a list"
+            )
+        case Awaitable():
+            if asyncio.iscoroutine(value):
+                value.close()
+            raise TypeError(f"the function returned an awaitable ({_name(value)}), which has not run: await it inside the function")
+        case _:
+            return value
+
+
+def _name(value: Any) -> str:
+    return str(getattr(value, "__qualname__", type(value).__qualname__))

@@ -21,10 +21,9 @@ import msgspec
 
 from rxjobs.arguments import Arguments
 from rxjobs.call import Call, UnstorableResult
-from rxjobs.decide import refuse_unrun
 from rxjobs.definition import Definition
 from rxjobs.errors import InvalidArguments, InvalidOption
-from rxjobs.executors.ran import Ran
+from rxjobs.executors.ran import Ran, refuse_unrun
 from rxjobs.failure import MESSAGE_LIMIT, Failure, RemoteFailure, clean, describe
 from rxjobs.job import Job, running_job
 from rxjobs.outcome import Cancel, Complete, Discard, Outcome, Release, Retry, Snooze

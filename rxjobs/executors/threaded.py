@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from rxjobs.call import Call
-from rxjobs.decide import refuse_unrun
-from rxjobs.executors.ran import Ran, unless_recalled
+from rxjobs.executors.ran import Ran, refuse_unrun, unless_recalled
 from rxjobs.failure import describe_here
 from rxjobs.outcome import Outcome
 

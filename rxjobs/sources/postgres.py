@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from reactivex import Observable
 from reactivex import operators as ops
 
 from rxjobs.arguments import dump_untyped
-from rxjobs.awaiting import every
+from rxjobs.awaiting import every, let_others
 from rxjobs.decide import raised, resolve
 from rxjobs.definition import Definition, check_queue, check_tags
 from rxjobs.demand import Control, now
@@ -129,7 +128,7 @@ class PostgresSource:
             unread: list[Finished] = []
             for place, row in enumerate(rows, 1):
                 if place % FAIR == 0:  # what others on the loop wait for does not wait for all of them
-                    await asyncio.sleep(0)
+                    await let_others()
                 job = self._job(row)
                 if isinstance(job, Job):
                     jobs.append(job)

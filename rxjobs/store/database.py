@@ -28,6 +28,8 @@ POOL_SIZE = 8
 LINES = {"claims": 2, "inserts": 2, "reserved": 2}
 """Connections for what is asked thousands of times a second, and those reserved for what a node lives by: its outcomes and its
 leadership. Whoever takes all of one kind takes none of the others."""
+MAY_OVERFLOW = frozenset({"inserts"})
+"""Where these lines are full, statements take what the pool has."""
 
 PLANNED_ONCE = {"plan_cache_mode": "force_generic_plan"}
 """Else PostgreSQL chooses to plan each claim anew, which takes a fifth of its time."""
@@ -89,7 +91,7 @@ class Database:
         Raises TimeoutError, which says why, where no connection is to be had within `acquire_timeout`.
         """
         pool = self._open_pool(self._pool)
-        if on is not None:
+        if on is not None and not (on in MAY_OVERFLOW and self._lines[on].is_full):
             return await self._lines[on].fetch(sql, *args, timeout=timeout)
         connection = await self._acquire(pool)
         try:

@@ -55,10 +55,16 @@ class Lines:
         finally:
             self._release(connection, is_whole=is_whole)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one would have to wait for a turn."""
+        return not self._idle and self._count >= self.size
+
     async def open(self) -> None:
         """Make all of its connections now."""
-        self._count = self.size
-        self._idle = list(await asyncio.gather(*(self._connect() for _ in range(self.size))))
+        for _ in range(self.size):
+            self._idle.append(await self._connect())
+            self._count += 1
 
     async def close(self) -> None:
         """Disconnect: at once what is in use, or does not answer."""

@@ -35,7 +35,7 @@ async def executor(others):
     executor = in_processes(2)
     yield executor
     await executor.close()
-    assert children() == []
+    await until(lambda: children() == [])
 
 
 def children() -> list[psutil.Process]:

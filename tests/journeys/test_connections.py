@@ -78,7 +78,7 @@ WHEN (NEW.type = 'late') EXECUTE FUNCTION rxjobs.take_time();
 
 
 async def test_code_that_takes_every_connection_costs_no_lease_and_no_outcome(dsn, connection, unhandled):
-    """F12, and as asyncpg#1247 (row 71): fifty times as many as there are connections ask for one, for almost two leases."""
+    """F12, and as asyncpg#1247 (row 71): ten times as many as there are connections ask for one, for almost two leases."""
     app, harm = an_app(dsn)
     await connection.execute(SLOW)
     late = app.definition("late")
@@ -88,7 +88,7 @@ async def test_code_that_takes_every_connection_costs_no_lease_and_no_outcome(ds
     async with app.running():
         await until(lambda: connection.fetchval("SELECT count(*) = 40 FROM rxjobs.live_jobs WHERE state = 'executing'"))
         hungry = [asyncio.ensure_future(app.enqueue_many([late.new()])) for _ in range(100)]
-        asleep = "SELECT count(*) = 2 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+        asleep = "SELECT count(*) = 10 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
         await until(lambda: connection.fetchval(asleep))
         end = time.monotonic() + 1.8 * LEASE
         while time.monotonic() < end:
@@ -106,7 +106,7 @@ async def test_code_that_takes_every_connection_costs_no_lease_and_no_outcome(ds
     assert harm == []
     told = {str(one) for one in outcomes if isinstance(one, TimeoutError)}
     assert told == {
-        "all 2 connections were in use for 5 s: statements take long, or more is asked for at once than the server can answer"
+        "all 8 connections were in use for 5 s: statements take long, or more is asked for at once than the server can answer"
     }
 
 

