@@ -25,7 +25,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.servers import find_free_port, folder_for_a_server
 
 COMMAND = [sys.executable, "-m", "rxjobs", "demo"]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("RXJOBS_", "OTEL_"))} | {"PYTHONUTF8": "1"}
+# pytest-xdist sets COLUMNS, and output that is no terminal's is to be as wide as it comes
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "COLUMNS" and not name.startswith(("RXJOBS_", "OTEL_"))
+} | {"PYTHONUTF8": "1"}
 
 
 class Started:
