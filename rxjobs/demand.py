@@ -158,6 +158,16 @@ class Ledger:
         self._is_closed = False
 
     @property
+    def room(self) -> int:
+        """How many jobs to ask for now.
+
+        While all that is held has ended, and is only written down, no more than leaves room to ask again when that is done: so
+        claims and acks go on side by side, and do not take turns.
+        """
+        demand, writing = self.demand, len(self._in_write) + len(self._gathered)
+        return min(demand.free, demand.worth_asking) if writing and writing == demand.held else demand.free
+
+    @property
     def is_fetching(self) -> bool:
         """Whether the source was asked and has not answered."""
         return self._fetching is not None

@@ -93,7 +93,7 @@ class _Pulling:
         self._ask()
 
     def _ask(self) -> None:
-        free = self._ledger.demand.free
+        free = self._ledger.room
         if self._ended or self._ledger.is_fetching or not self._may_have_more or not free or self._ledger.is_paused:
             return
         self._may_have_more = False

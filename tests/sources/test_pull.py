@@ -564,3 +564,21 @@ async def test_an_error_of_what_it_is_told_is_one_on_error():
     source.controls.on_error(ValueError("deaf"))
     await moment()
     assert [str(error) for error in errors] == ["deaf"]
+
+
+@on_virtual_time
+async def test_while_all_that_is_held_is_only_written_down_half_is_asked_for_so_that_claims_and_acks_go_side_by_side():
+    class SlowlyWritten(MemorySource):
+        async def fetch(self, n: int) -> list[rj.Job]:
+            await asyncio.sleep(1)
+            return await super().fetch(n)
+
+        async def settle(self, finished: list[rj.Finished]) -> None:
+            await asyncio.sleep(1)
+            await super().settle(finished)
+
+    source = Watched(SlowlyWritten(jobs(200)), 20)
+    async with runs(rj.pull(source, max_demand=20).pipe(rj.complete(), rj.ack())):
+        await asyncio.sleep(60)
+    source.hold_to_the_laws()
+    assert source.source.asked[:8] == [20, 10, 10, 10, 10, 10, 10, 10]
