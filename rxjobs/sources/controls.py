@@ -28,8 +28,8 @@ IDLE = 5
 """Polls from one look to the next while no job is held and nothing is asked of any queue."""
 
 
-class Node(Protocol):
-    """What is asked of the running process."""
+class Following(Protocol):
+    """What is asked of a running process that does as queues are asked to."""
 
     @property
     def store(self) -> Store: ...
@@ -58,7 +58,7 @@ class Controls:
     notification says so. So whatever is asked of a queue holds everywhere within `poll_seconds`, also where none arrives.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Following) -> None:
         self._node = node
         self._queues: set[str] = set()
         self._known: Mapping[str, Control] = {}

@@ -6,7 +6,6 @@ import logging
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
-from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -20,16 +19,16 @@ from rxjobs.decide import raised, resolve
 from rxjobs.definition import Definition, check_queue, check_tags
 from rxjobs.demand import Control, now
 from rxjobs.errors import BadPayload, InvalidOption, RxJobsError
-from rxjobs.events import Emit, JobStale, JobStarted
+from rxjobs.events import JobStale, JobStarted
 from rxjobs.failure import Failure, describe
 from rxjobs.job import Job, State
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 from rxjobs.perform import tell_end, waited
-from rxjobs.sources.controls import Controls
+from rxjobs.sources.controls import Controls, Following
 from rxjobs.sources.low_water import LowWater
 from rxjobs.store.encoding import Written, plain
 from rxjobs.store.patience import PASSING, passes, patiently
-from rxjobs.store.store import Marks, Store
+from rxjobs.store.store import Marks
 
 log = logging.getLogger("rxjobs.source")
 
@@ -38,29 +37,11 @@ FAIR = 200
 """So many rows are read in one go."""
 
 
-class Node(Protocol):
+class Node(Following, Protocol):
     """What a source asks of the running process it belongs to."""
 
     @property
-    def store(self) -> Store: ...
-
-    @property
-    def id(self) -> UUID: ...
-
-    @property
-    def label(self) -> str: ...
-
-    @property
-    def poll_seconds(self) -> float: ...
-
-    @property
     def definitions(self) -> Mapping[str, Definition[..., Any]]: ...
-
-    @property
-    def woken(self) -> Observable[str | None]: ...
-
-    @property
-    def emit(self) -> Emit: ...
 
     @property
     def controls(self) -> Controls: ...

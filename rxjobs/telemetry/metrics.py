@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -11,7 +12,7 @@ from weakref import WeakSet
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
 
-from rxjobs.events import BreakerRejected, Event, JobFailed, JobStarted, JobStopped
+from rxjobs.events import BreakerRejected, Event, JobFailed, JobStale, JobStarted, JobStopped, QueueStalled
 from rxjobs.failure import Failure
 from rxjobs.job import Job
 from rxjobs.outcome import Outcome
@@ -52,6 +53,10 @@ class Metrics:
                 self._end(event.job, event.outcome, event.duration, event.error)
             case BreakerRejected():
                 (attempt_of(event.job) or begin(event.job)).is_rejected = True
+            case JobStale():
+                self._instruments.stale[event.job.queue] += 1
+            case QueueStalled():
+                self._instruments.stalled[event.queue] += 1
             case _:
                 pass
 
@@ -113,8 +118,12 @@ class Instruments:
         self.process_duration = _histogram(meter, names.PROCESS_DURATION)
         self.queue_duration = _histogram(meter, names.QUEUE_DURATION)
         self._all: dict[tuple[str, str], Counts] = {}
+        self.stale: Counter[str] = Counter()
+        self.stalled: Counter[str] = Counter()
         self._error_types: dict[str, set[str]] = {}
         meter.create_observable_counter(names.ATTEMPTS.name, [self._attempts], *names.ATTEMPTS[1:3])
+        for metric, counted in ((names.STALE, self.stale), (names.STALLED, self.stalled)):
+            meter.create_observable_counter(metric.name, [_by_queue(counted)], *metric[1:3])
         meter.create_observable_up_down_counter(names.ACTIVE.name, [self._active], *names.ACTIVE[1:3])
         meter.create_observable_up_down_counter(names.DEPTH.name, [self._depth], *names.DEPTH[1:3])
 
@@ -152,6 +161,10 @@ class Instruments:
         depths = {key: jobs for app in list(self.apps) for key, jobs in app.recent_depths.items()}
         for (queue, state), jobs in depths.items():
             yield Observation(jobs, {names.DESTINATION: queue, names.STATE: state})
+
+
+def _by_queue(counted: Counter[str]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    return lambda _: [Observation(count, {names.DESTINATION: queue}) for queue, count in list(counted.items())]
 
 
 @cache

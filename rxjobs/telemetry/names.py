@@ -90,3 +90,7 @@ QUEUE_DURATION = Metric(
 ATTEMPTS = Metric("rxjobs.job.attempts", "{attempt}", "Attempts that ended, by how they ended.")
 ACTIVE = Metric("rxjobs.job.active", "{job}", "Jobs that are running now.")
 DEPTH = Metric("rxjobs.queue.depth", "{job}", "Jobs that stand in a queue and are not finished, as this node last saw it.")
+STALE = Metric("rxjobs.ack.stale", "{job}", "Outcomes that changed nothing, since the claim they belong to is not the current one.")
+STALLED = Metric(
+    "rxjobs.queue.stalled", "{time}", "How often a queue had ready jobs and this node room for them, and fetched none."
+)

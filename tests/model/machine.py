@@ -150,6 +150,7 @@ class Nodes(Steps):
         for actor in self.actors:  # frozen ones never wake
             actor.is_alive = False
         last = self._actor()
+        self.world.resume(None)
         self.world.take_lease(last.id, LEASE)
         for _ in range(20):
             if all(row.is_terminal for row in self.rows.jobs.values()):

@@ -46,6 +46,21 @@ class Rows:
     nodes: dict[UUID, datetime | None] = field(default_factory=dict)
     """When each lease ends; None where it was taken away."""
     leader: tuple[UUID, int, datetime] | None = None
+    paused: set[UUID | None] = field(default_factory=set)
+    """The nodes that the queue is paused for; None is all of them."""
+
+    def is_paused(self, node: UUID) -> bool:
+        return not self.paused.isdisjoint((None, node))
+
+    def pause(self, node: UUID | None) -> bool:
+        is_new = node not in self.paused
+        self.paused.add(node)
+        return is_new
+
+    def resume(self, node: UUID | None) -> bool:
+        ended = self.paused if node is None else self.paused & {node}
+        self.paused = self.paused - ended
+        return bool(ended)
 
     def tick(self) -> None:
         """Two things never happen at one instant."""
@@ -56,7 +71,7 @@ class Rows:
         self.jobs[id] = Row(id, "scheduled" if delay else "available", due, max_attempts, priority)
 
     def claim(self, node: UUID, n: int) -> list[Job]:
-        if not self._is_alive(node):
+        if not self._is_alive(node) or self.is_paused(node):
             return []
         ready = sorted((row for row in self.jobs.values() if row.state == "available"), key=_urgency)[:n]
         for row in ready:

@@ -126,6 +126,16 @@ class Steps(RuleBasedStateMachine):
         for id_ in back:  # the one who may have an ended job begin anew
             self.terminal.pop(id_, None)
 
+    @rule(place=places, is_for_all=st.booleans())
+    def pause(self, place: int, is_for_all: bool) -> None:
+        """For all nodes, or for one, dead or alive. What runs may end."""
+        self.world.pause(None if is_for_all or not self.actors else self.actors[place % len(self.actors)].id)
+
+    @precondition(lambda self: self.rows.paused)
+    @rule(place=places, is_for_all=st.booleans())
+    def resume(self, place: int, is_for_all: bool) -> None:
+        self.world.resume(None if is_for_all or not self.actors else self.actors[place % len(self.actors)].id)
+
     # what happens to a node
 
     @initialize(jobs=st.integers(1, 5))
@@ -196,6 +206,7 @@ class Steps(RuleBasedStateMachine):
         if not actor.demand.free:
             return
         jobs = self.world.claim(actor.id, actor.demand.free)
+        assert not jobs or not self.rows.is_paused(actor.id)
         if is_answered and self._is_in_time(actor):
             for job in jobs:
                 self._start(actor, job)
@@ -331,7 +342,8 @@ class Steps(RuleBasedStateMachine):
         self.attempts.append(attempt)
 
     def _be_well(self, place: int) -> None:
-        """Have its lease renewed, and something to do."""
+        """Have its lease renewed, nothing paused, and something to do."""
+        self.world.resume(None)
         self.renew(place, True)
         for most in (1, 2):
             self.enqueue(most, 0, 0.0, True)

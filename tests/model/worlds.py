@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -98,6 +99,14 @@ class Memory:
         self.rows.tick()
         return self.rows.retry(ids)
 
+    def pause(self, node: UUID | None) -> bool:
+        self.rows.tick()
+        return self.rows.pause(node)
+
+    def resume(self, node: UUID | None) -> bool:
+        self.rows.tick()
+        return self.rows.resume(node)
+
 
 class Postgres(Memory):
     """The rows in memory, and beside them the statements on a server. Time passes there by moving every instant back."""
@@ -110,7 +119,7 @@ class Postgres(Memory):
         self._passed = timedelta()
         self._instants: dict[datetime, tuple[datetime, timedelta]] = {}
         """What an instant in memory is over there: as it was when it was made, and the time that had passed then."""
-        tables = "rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders"
+        tables = "rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders, rxjobs.queues"
         self._do(self._connection.execute(f"TRUNCATE {tables} RESTART IDENTITY"))
 
     def close(self) -> None:
@@ -224,6 +233,16 @@ class Postgres(Memory):
         assert self._do(self._store.retry_jobs(list(ids), 1)) == back
         return back
 
+    def pause(self, node: UUID | None) -> bool:
+        is_new = super().pause(node)
+        assert self._do(self._store.pause_queue("default", _name(node))) == is_new
+        return is_new
+
+    def resume(self, node: UUID | None) -> bool:
+        is_new = super().resume(node)
+        assert self._do(self._store.resume_queue("default", _name(node))) == is_new
+        return is_new
+
     def _without_jitter(self, id_: int) -> None:
         left = "SELECT extract(epoch FROM scheduled_at - now())::float8 FROM rxjobs.live_jobs WHERE id = $1"
         wait = self._do(self._connection.fetchval(left, id_))
@@ -245,6 +264,10 @@ class Postgres(Memory):
         return self._loop.run_until_complete(work)
 
 
+def _name(node: UUID | None) -> str:
+    return "" if node is None else str(node)
+
+
 class _One(Database):
     """A single connection in the place of a pool."""
 
@@ -255,3 +278,8 @@ class _One(Database):
     async def fetch(self, sql: str, *args: Any, **how: Any) -> list[asyncpg.Record]:
         rows: list[asyncpg.Record] = await self._connection.fetch(sql, *args)
         return rows
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        async with self._connection.transaction():
+            yield self._connection

@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
 import rxjobs as rj
-from rxjobs.events import EventStream, JobFailed, JobStarted, JobStopped
+from rxjobs.events import EventStream, JobFailed, JobStale, JobStarted, JobStopped, QueueStalled
 from rxjobs.failure import Failure
 from rxjobs.outcome import COMPLETE
 from rxjobs.telemetry import names
@@ -278,6 +278,14 @@ print("heard")
 def test_providers_that_the_host_sets_after_the_app_was_made_are_used():
     ran = subprocess.run([sys.executable, "-W", "error", "-c", LATE], capture_output=True, text=True, timeout=60)
     assert ran.stdout.strip() == "heard", ran.stderr
+
+
+def test_outcomes_that_came_too_late_and_queues_that_stand_still_are_counted(metrics, reader):
+    for _ in range(2):
+        metrics.hear(JobStale(job=a_job(queue="mail")))
+    metrics.hear(QueueStalled(queue="sms", seconds=30.0))
+    for name, queue, count in (("rxjobs.ack.stale", "mail", 2), ("rxjobs.queue.stalled", "sms", 1)):
+        assert points(reader, name)[by(messaging__destination__name=queue)].value == count
 
 
 def test_metrics_log_nothing_by_themselves(metrics, reader, caplog):
