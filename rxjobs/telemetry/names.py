@@ -92,5 +92,5 @@ ACTIVE = Metric("rxjobs.job.active", "{job}", "Jobs that are running now.")
 DEPTH = Metric("rxjobs.queue.depth", "{job}", "Jobs that stand in a queue and are not finished, as this node last saw it.")
 STALE = Metric("rxjobs.ack.stale", "{job}", "Outcomes that changed nothing, since the claim they belong to is not the current one.")
 STALLED = Metric(
-    "rxjobs.queue.stalled", "{time}", "How often a queue had ready jobs and this node room for them, and fetched none."
+    "rxjobs.queue.stalled", "{time}", "How often ready jobs were there, this node had room for them, and fetched none."
 )
