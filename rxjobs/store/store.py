@@ -47,7 +47,7 @@ LINE_OF = {
 LONG = frozenset(
     {
         "insert_alike", "insert_jobs", "list_jobs", "find_jobs", "count_jobs", "delete_jobs", "queue_depths",
-        "lost_claims", "orphans", "rescue_jobs", "bury", "leave", "unserved",
+        "lost_claims", "orphans", "rescue_jobs", "bury", "leave", "unserved", "overdue",
     }
 )  # fmt: skip
 """What may read a whole table, or carry a thousand jobs: these may take longer than any other."""
@@ -245,6 +245,25 @@ class Store:
     async def oldest_transactions(self) -> Rows:
         """What keeps vacuum from removing dead rows, the oldest first."""
         return await self._run("oldest_transactions")
+
+    async def describe_server(self) -> asyncpg.Record:
+        """The server's version, how safely it writes, its clock, and how full its room for notifications is."""
+        (row,) = await self._run("describe_server")
+        return row
+
+    async def who_leads(self) -> asyncpg.Record:
+        """The node that leads and its term, if any, and for how many seconds none has."""
+        (row,) = await self._run("who_leads")
+        return row
+
+    async def overdue(self, seconds: float) -> Rows:
+        """The queues and job types of jobs that have been ready for longer than so many seconds though a living node takes them."""
+        return await self._run("overdue", seconds)
+
+    async def dead_rows(self) -> asyncpg.Record:
+        """How many rows the live jobs' table has, and how many that vacuum is yet to remove."""
+        (row,) = await self._run("dead_rows")
+        return row
 
     async def get_jobs(self, ids: Sequence[int]) -> Rows:
         """Jobs by id."""

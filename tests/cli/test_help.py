@@ -11,6 +11,7 @@ from tests.cli.conftest import SCRIPT
 COMMANDS = [
     "run",
     "migrate",
+    "doctor",
     "enqueue",
     "demo",
     "jobs list",
@@ -36,7 +37,7 @@ def test_the_help_of_a_command_has_an_example_and_the_options_of_all(rxjobs, com
 
 def test_the_list_of_commands_says_what_each_is_for(rxjobs):
     for arguments, names in (
-        ([], ["run", "migrate", "enqueue", "demo", "bench", "jobs", "queues"]),
+        ([], ["run", "migrate", "doctor", "enqueue", "demo", "bench", "jobs", "queues"]),
         (["jobs"], ["list", "show", "cancel", "retry", "delete"]),
         (["queues", "--help"], ["list", "pause", "resume", "scale"]),
     ):
