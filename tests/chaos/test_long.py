@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tests.chaos import away, checker, stops, volume
-from tests.chaos.loaded import HANG, enqueuing_both, judge, lost_attempts, shown
+from tests.chaos import away, checker, faults, stops, volume
+from tests.chaos.ledger import now
+from tests.chaos.loaded import HANG, enqueuing_both, judge, load, lost_attempts, shown
 from tests.chaos.test_away import Watch, is_quiet
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -16,6 +19,54 @@ def tell(ground):
     for what, found in ground.figures.items():
         found.sort()
         shown(what, of=len(found), p50=checker.percentile(found, 0.5), p99=checker.percentile(found, 0.99), longest=found[-1])
+
+
+async def test_two_hundred_kills_lose_nothing_and_double_nothing(ground, random):
+    """F1, and F34: every tenth victim leads."""
+    async with load(ground, 4, seconds=0.3):
+        for number in range(200):
+            await (faults.kill_leader if number % 10 == 5 else faults.kill)(ground, random)
+            await asyncio.sleep(random.uniform(0.1, 0.4))
+        shown("after the last", twenty_jobs=await ground.started(20, seconds=HANG))
+    assert len(ground.died) >= 200
+    tell(ground)
+
+
+async def test_a_hundred_leaders_that_were_stopped_for_three_leases_change_nothing(ground, random):
+    """F3, F35."""
+    async with load(ground, 3):
+        for _ in range(100):
+            await faults.pause(ground, random)
+            await ground.started(5, seconds=HANG)
+    tell(ground)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [faults.restart_fast, faults.restart_immediate, faults.kill_backend, faults.kill_postmaster],
+    ids=lambda one: one.__name__,
+)
+async def test_fifty_restarts_of_a_kind_cost_no_job(ground, random, fault):
+    """F4."""
+    async with load(ground, 3):
+        for _ in range(50):
+            await fault(ground, random)
+            back = now()
+            await ground.started(5, seconds=HANG)
+            ground.figures["five jobs after it"].append((now() - back) / 1e9)
+    assert await lost_attempts(ground) == 0
+    tell(ground)
+
+
+async def test_a_thousand_answers_that_are_lost_change_nothing(ground, random):
+    """F11."""
+    async with load(ground, 3, rate=100.0):
+        for _ in range(20):
+            await faults.cut_acks(ground, random, times=50)
+        await faults.cut_claims(ground, random, times=50)
+        await ground.started(50, seconds=HANG)
+    assert await ground.value("SELECT count(*) FROM rxjobs.finished_jobs WHERE state <> 'completed'") == 0
+    assert await lost_attempts(ground) == 0
 
 
 async def test_a_hundred_workers_with_long_jobs_are_stopped(ground):

@@ -218,12 +218,12 @@ async def test_a_child_that_stops_reading_is_replaced_when_its_job_has_had_its_t
 async def test_a_child_that_does_not_start_is_ended_and_charges_that_job(executor, monkeypatch):
     """As celery#9808 (row 56): whatever it hangs in, it does not keep its place."""
     await executor.run(call_of(jobs.pid))
-    monkeypatch.setattr("rxjobs.executors.child.START_SECONDS", 0.5)
-    os.kill(await executor.run(call_of(jobs.pid)), signal.SIGSTOP)
-    error = await caught(executor, call_of(jobs.length, "x"))
+    with monkeypatch.context() as patched:
+        patched.setattr("rxjobs.executors.child.START_SECONDS", 0.5)
+        os.kill(await executor.run(call_of(jobs.pid)), signal.SIGSTOP)
+        error = await caught(executor, call_of(jobs.length, "x"))
     assert isinstance(error, ChildDied)
     assert "was not ready after 0.5 s" in str(error)
-    monkeypatch.undo()
     assert await executor.run(call_of(jobs.length, "x")) == 1
 
 

@@ -65,7 +65,8 @@ def never_ends(source: rx.Observable[Any]) -> rx.Observable[Any]:
 )
 async def test_an_operator_that(operator, law: Callable[..., Any], message, monkeypatch):
     """… is caught."""
-    monkeypatch.setattr(laws, "SECONDS", 2.0)
+    if operator is not to_threads:  # which does end, on a busy machine late
+        monkeypatch.setattr(laws, "SECONDS", 2.0)
     with pytest.raises(AssertionError, match=message):
         await law(lambda: operator)
 
