@@ -1,4 +1,6 @@
 import asyncio
+import hashlib
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -7,6 +9,14 @@ from rxjobs import errors
 from rxjobs.store import migrate as migrations
 from rxjobs.store.statements import with_schema
 from rxjobs.store.store import Store
+
+SCHEMAS = Path(__file__).parent / "schemas"
+
+RELEASED = {
+    "jobs": "5e8dd07ec51c6b2a01883770f62ea97699ba75b93f8971c4a879e64f3129730c",
+    "catch_up": "82b4eff5a5e7faab4732218636d00680edbdc3ce2b8fb2e684c6c6e86e87b3e7",
+}
+"""What others may have run already: steps whose text must not change any more; whatever is missing goes into a new one."""
 
 SHAPE = """
 SELECT 'column' AS kind, format('%s.%s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
@@ -106,6 +116,25 @@ async def test_a_schema_is_brought_up_from_any_older_version(bare, databases):
         assert await shape(connection, "rxjobs") == await shape(bare, "rxjobs")
         await connection.close()
         databases.give_back(dsn)
+
+
+async def test_a_schema_that_the_first_step_made_before_it_was_finished_catches_up(bare, databases):
+    """Also that of the first day, when an embedded server may have kept it since: its jobs stay."""
+    await migrations.migrate(bare, "rxjobs")
+    old = await asyncpg.connect(dsn := databases.take())
+    await old.execute(with_schema(migrations._GROUND, "rxjobs"))
+    await old.execute(with_schema((SCHEMAS / "first.sql").read_text("utf-8") + migrations._done(1, "jobs"), "rxjobs"))
+    await old.execute("INSERT INTO rxjobs.live_jobs (type) VALUES ('old')")
+    await migrations.migrate(old, "rxjobs")
+    assert await shape(old, "rxjobs") == await shape(bare, "rxjobs")
+    assert await old.fetchval("SELECT type FROM rxjobs.live_jobs") == "old"
+    await old.close()
+    databases.give_back(dsn)
+
+
+def test_a_step_that_others_may_have_run_is_as_it_was():
+    text = {name: hashlib.sha256(sql.encode()).hexdigest() for _, name, sql in migrations.steps()}
+    assert {name: text.get(name) for name in RELEASED} == RELEASED
 
 
 async def test_a_schema_that_is_not_there_is_refused_with_advice(bare):
