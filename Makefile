@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos check bench hot-path designs format clean
+.PHONY: help demo test chaos check bench hot-path designs signals format clean
 
 # the newest that has venv; a pyenv shim may exist and not run, so each is tried
 PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -43,6 +43,10 @@ designs: $(READY) ## measure the table designs that docs/design/storage.md compa
 
 bench: $(READY) ## measure this machine, in about a minute; BENCH="--full --rounds 3" measures all there is
 	$(BIN)/rxjobs bench $(BENCH)
+
+signals: $(READY) ## write the table of signals and the dashboards anew
+	$(BIN)/python -m observability.signals
+	$(BIN)/python -m grafana.dashboards
 
 format: $(READY) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
