@@ -20,7 +20,7 @@ from reactivex.disposable import CompositeDisposable, Disposable
 from reactivex.scheduler.eventloop import AsyncIOScheduler, AsyncIOThreadSafeScheduler
 
 from rxjobs.errors import NotOpen
-from rxjobs.stopping import STOP, is_wish_to_stop, keep, leave_behind, spawn
+from rxjobs.stopping import STOP, has_begun, is_wish_to_stop, keep, leave_behind, spawn
 
 log = logging.getLogger("rxjobs")
 
@@ -151,16 +151,28 @@ class Awaited(Generic[A, B]):
     def stop(self, which: Callable[[A], bool] = lambda _: True) -> None:
         """Ask what runs for such items to stop, once, and let go of those that wait."""
         self.let_go_of_waiting(which)
+        was_running = self._running
         for task, item in tuple(self._tasks.items()):
             if task not in self._told and which(item):
                 self._told.add(task)
                 task.add_done_callback(self._told.discard)
+                if not has_begun(task):
+                    self._running -= 1
+                    self._leftover(item)
                 task.cancel(STOP)
+        if self._running < was_running:
+            self._start_waiting()
+            self._complete_if_idle()
 
     @property
     def running(self) -> list[A]:
         """The items whose coroutines have not ended."""
         return list(self._tasks.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many items wait for their turn."""
+        return len(self._waiting)
 
     def leave_behind(self) -> None:
         """Wait no longer for what runs."""

@@ -11,7 +11,6 @@ import time
 from asyncio import Task
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -19,8 +18,10 @@ from reactivex import Observable, abc
 from reactivex.disposable import Disposable
 
 from rxjobs.awaiting import LoopScheduler
+from rxjobs.batches import tell_acked
 from rxjobs.errors import InvalidOption
 from rxjobs.events import Emit, JobDropped
+from rxjobs.hold import Acked, Hold, Keeper, Watcher
 from rxjobs.job import Job
 from rxjobs.outcome import Finished, Outcome, Release
 
@@ -47,6 +48,14 @@ class Source(Protocol):
     async def fetch(self, n: int) -> list[Job]: ...
 
     async def settle(self, finished: list[Finished]) -> None: ...
+
+
+@runtime_checkable
+class Finite(Protocol):
+    """A source that knows when every job it will ever give is held: then nothing comes unless one of those comes back."""
+
+    @property
+    def is_exhausted(self) -> bool: ...
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -76,13 +85,30 @@ class Demand:
         self.max_demand = max_demand
         self.min_demand = least
         self.held = 0
-        self._declared = max_demand, min_demand
+        self.declared = max_demand
+        """As many as are held at most where nothing else is asked for."""
+        self._least = min_demand
+        self._followed = max_demand
+        self._asked: int | None = None
 
     def resize(self, max_demand: int | None) -> None:
         """Hold so many at most from now on, or as many as was declared (None). What is held beyond that stays until it is acked."""
-        declared, least = self._declared
-        self.max_demand = declared if max_demand is None else max_demand
-        self.min_demand = self.max_demand // 2 if least is None else min(least, self.max_demand - 1)
+        self._asked = max_demand
+        self._size()
+
+    def follow(self, max_demand: int) -> None:
+        """As many as are to be held at most, as long as `resize` asks for nothing else: what autoscale moves."""
+        self._followed = max_demand
+        self._size()
+
+    @property
+    def is_resized(self) -> bool:
+        """Whether `resize` asks for so many, whatever is declared or followed."""
+        return self._asked is not None
+
+    def _size(self) -> None:
+        self.max_demand = self._followed if self._asked is None else self._asked
+        self.min_demand = self.max_demand // 2 if self._least is None else min(self._least, self.max_demand - 1)
 
     @property
     def free(self) -> int:
@@ -95,42 +121,6 @@ class Demand:
         return max(self.max_demand - self.min_demand, (self.max_demand + 1) // 2)
 
 
-class Hold:
-    """The place of one job in its pipeline's demand. To let go of the last copy of an unsettled job gives it back."""
-
-    __slots__ = ("cancelled", "deadline", "era", "fetched", "job", "ledger", "outcome", "settled")
-
-    def __init__(self, job: Job, ledger: Ledger, fetched: int, era: int) -> None:
-        self.job = job
-        self.ledger = ledger
-        self.fetched = fetched
-        self.era = era
-        self.settled = False
-        self.outcome: Outcome | None = None
-        self.cancelled = False
-        self.deadline: datetime | None = None
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether its node was cut off since it was asked for: others may have it, and it is not to be begun."""
-        return self.era != self.ledger.era and self.job.node is not None
-
-    @property
-    def recalled(self) -> str | None:
-        """Why it is not to be begun any more, if it is not: it is to be released, which is no attempt."""
-        ledger = self.ledger
-        if ledger.is_paused:
-            return "its queue is paused"
-        return "its node was cut off" if self.era != ledger.era and self.job.node is not None else None
-
-    def __del__(self) -> None:
-        if not self.settled:
-            self.ledger.dropped(self.job, self.outcome)
-
-
-Acked = Callable[[Finished], object]
-
-
 class Ledger:
     """What one pull holds, and the writing down of how it ended: what gathers during one write goes into the next."""
 
@@ -141,13 +131,15 @@ class Ledger:
         self._scheduler = scheduler
         self.emit = emit
         # counted: a job that was released may be fetched again before its release is known to be written
-        self._held: Counter[int] = Counter()
+        self._held: dict[int, int] = {}
         self._pulls: tuple[Callable[[bool], object], ...] = ()
         self._gathered: list[tuple[Finished, Acked | None]] = []
         self._in_write: list[tuple[Finished, Acked | None]] = []
         self._writing: Task[None] | None = None
         """The write on its way, or the last one where that failed and is tried again after a while."""
         self._failures = 0
+        self._write_began = 0
+        self.watchers: tuple[Watcher, ...] = ()
         self.era = 0
         """How often its node was cut off."""
         self.is_paused = False
@@ -156,6 +148,8 @@ class Ledger:
         """When a job was fetched last, by this process's own clock, ns."""
         self._asked_in = 0
         self._is_closed = False
+        self._senders: Counter[Callable[[], object]] = Counter()
+        """How many jobs wait in which stage for more to join them, and what has them go on without."""
 
     @property
     def room(self) -> int:
@@ -198,28 +192,40 @@ class Ledger:
 
     async def _ask(self, n: int) -> list[Job]:
         jobs = await self.source.fetch(n)
-        if isinstance(jobs, list) and all(isinstance(job, Job) for job in jobs):
+        if isinstance(jobs, list) and not [job for job in jobs if not isinstance(job, Job)]:
             return jobs
         raise TypeError(f"{self.source!r} was asked for jobs, and gave {jobs!r:.200}")
 
     def hold(self, job: Job, fetched: int) -> Job:
         """Take a place for a fetched job; the job that is returned carries it."""
         self.demand.held += 1
-        self._held[job.id] += 1
+        self._held[job.id] = self._held.get(job.id, 0) + 1
         self.fetched_at = fetched
+        if self.watchers:
+            for watcher in self.watchers:
+                watcher.claimed(self, job)
         return msgspec.structs.replace(job, hold=Hold(job, self, fetched, self._asked_in))
 
     def settle(self, finished: Finished, then: Acked | None = None) -> None:
         """Write an outcome down; `then` is told once it is. Must be called on the loop."""
-        finished.job.hold.settled = True
-        self._gather(finished, then)
+        if self._is_closed:
+            job, outcome = finished.job, type(finished.outcome).__name__
+            log.warning("job %s (%s) ended after its app: its outcome %s is not written down", job.id, job.type, outcome)
+            return
+        self._gathered.append((finished, then))
+        if self.watchers:
+            for watcher in self.watchers:
+                watcher.ended(self, finished)
+        if self._writing is None:
+            self._write()
 
     def give_back(self, jobs: Sequence[Job], reason: str) -> None:
         """Release fetched jobs that never took a place."""
         self.demand.held += len(jobs)
-        self._held.update(job.id for job in jobs)
         for job in jobs:
-            self._gather(Finished(job, Release(reason=reason)))
+            self._held[job.id] = self._held.get(job.id, 0) + 1
+        for job in jobs:
+            self.settle(Finished(job, Release(reason=reason)))
 
     def dropped(self, job: Job, outcome: Outcome | None) -> None:
         """A job was let go unsettled, maybe after it had ended; may be called from any thread, by the garbage collector."""
@@ -228,13 +234,35 @@ class Ledger:
         except RuntimeError:
             log.debug("job %s was dropped while its event loop closed; its lease will free it", job.id)
 
+    @property
+    def root(self) -> Keeper:
+        """Its jobs came from here."""
+        return self
+
     def cut_off(self) -> None:
         """Take what was asked for so far for lost."""
         self.era += 1
 
+    def wait_for_more(self, count: int, send: Callable[[], object]) -> None:
+        """So many more jobs, or fewer, wait in a stage until others join them; `send` has them go on without."""
+        self._senders[send] += count
+        if not self._senders[send]:
+            del self._senders[send]
+
+    def send_if_stuck(self) -> None:
+        """Where all that is held waits for more jobs to join it, and none can come: have it go on without."""
+        if not self._senders or self.is_fetching or self._senders.total() < self.demand.held:
+            return
+        # there is room, and the source may have more, if not now
+        if self.demand.free and not (isinstance(self.source, Finite) and self.source.is_exhausted):
+            return
+        for send in tuple(self._senders):
+            send()
+
     def close(self) -> None:
-        """Write nothing down any more: whatever ends from now on, ends too late."""
+        """Ask for nothing and write nothing down any more: whatever ends from now on, ends too late."""
         self._is_closed = True
+        self._cancel_fetch()
         if self._writing is not None:
             self._writing.cancel()
 
@@ -264,6 +292,11 @@ class Ledger:
             on_room(must_ask)
 
     @property
+    def pending(self) -> int:
+        """How many outcomes are not written down yet."""
+        return len(self._in_write) + len(self._gathered)
+
+    @property
     def is_pulled(self) -> bool:
         """Whether a pull is subscribed."""
         return bool(self._pulls)
@@ -279,30 +312,11 @@ class Ledger:
     def _settle_dropped(self, job: Job, outcome: Outcome | None) -> None:
         if outcome is not None:
             log.info("job %s (%s) of queue %s was dropped when it had ended; its end is written down", job.id, job.type, job.queue)
-            self._gather(Finished(job, outcome))
+            self.settle(Finished(job, outcome))
         elif self._pulls:
-            self._release_dropped(job)
+            self.settle(Finished(job, released_as_dropped(job, self.emit)))
         else:
-            self._gather(Finished(job, Release(reason="its pipeline was stopped")))
-
-    def _release_dropped(self, job: Job) -> None:
-        reason = "an operator of its pipeline dropped it"
-        log.warning(
-            "job %s (%s) of queue %s was dropped by an operator of its pipeline and goes back to its queue in %g s; "
-            "use rj.filter(..., otherwise=outcome) to settle the jobs that a pipeline does not want",
-            job.id, job.type, job.queue, DROPPED_DELAY,
-        )  # fmt: skip
-        self.emit(JobDropped(job=job, reason=reason))
-        self._gather(Finished(job, Release(DROPPED_DELAY, reason)))
-
-    def _gather(self, finished: Finished, then: Acked | None = None) -> None:
-        if self._is_closed:
-            job, outcome = finished.job, type(finished.outcome).__name__
-            log.warning("job %s (%s) ended after its app: its outcome %s is not written down", job.id, job.type, outcome)
-            return
-        self._gathered.append((finished, then))
-        if self._writing is None:
-            self._write()
+            self.settle(Finished(job, Release(reason="its pipeline was stopped")))
 
     def _write(self) -> None:
         if not self._is_closed:
@@ -313,15 +327,19 @@ class Ledger:
         # makes room to ask for jobs: the next are fetched while the rest is written.
         most = self.demand.worth_asking
         self._in_write, self._gathered = self._gathered[:most], self._gathered[most:]
+        self._write_began = now()
         await self.source.settle([finished for finished, _ in self._in_write])
 
     def _written(self, _: None) -> None:
         self._failures = 0
         self._writing = None
         batch, self._in_write = self._in_write, []
+        tell_acked(self.emit, self.source, [finished.job for finished, _ in batch], self._write_began)
         self.demand.held -= len(batch)
         for finished, _then in batch:
-            self._let_go_of(finished.job.id)
+            copies = self._held.pop(finished.job.id) - 1
+            if copies:
+                self._held[finished.job.id] = copies
         if self._gathered:
             self._write()
         self.tell_room()
@@ -329,17 +347,12 @@ class Ledger:
             if then is not None:
                 then(finished)
 
-    def _let_go_of(self, id_: int) -> None:
-        if self._held[id_] > 1:
-            self._held[id_] -= 1
-        else:
-            del self._held[id_]
-
     def _not_written(self, error: BaseException) -> None:
         # the work is done, so its outcome is kept until it can be written, however long that takes
         first, longest = WRITE_DELAYS
         delay = min(longest, first * 2 ** min(self._failures, 20))
         self._failures += 1
+        tell_acked(self.emit, self.source, [finished.job for finished, _ in self._in_write], self._write_began, error)
         log.error("%d outcomes could not be written down, next try in %g s: %r", len(self._in_write), delay, error)
         self._gathered = [*self._in_write, *self._gathered]
         self._in_write = []
@@ -351,6 +364,7 @@ def settle(finished: Finished, then: Acked | None = None) -> bool:
     hold = finished.job.hold
     if hold is None or hold.settled:
         return False
+    hold.settled = True
     hold.ledger.settle(finished, then)
     return True
 
@@ -362,11 +376,22 @@ def ended(job: Job, outcome: Outcome) -> Finished:
     return Finished(job, outcome)
 
 
+def released_as_dropped(job: Job, emit: Emit) -> Release:
+    """How a job ends that an operator dropped, which is made known."""
+    reason = "an operator of its pipeline dropped it"
+    log.warning(
+        "job %s (%s) of queue %s was dropped by an operator of its pipeline and goes back to its queue in %g s; "
+        "use rj.filter(..., otherwise=outcome) to settle the jobs that a pipeline does not want",
+        job.id, job.type, job.queue, DROPPED_DELAY,
+    )  # fmt: skip
+    emit(JobDropped(job=job, reason=reason))
+    return Release(DROPPED_DELAY, reason)
+
+
 def let_go(item: Job | Finished, reason: str = "its pipeline was stopped") -> None:
     """Settle what has nowhere to go: an outcome is written down, a job without one is released."""
     settle(item if isinstance(item, Finished) else Finished(item, Release(reason=reason)))
 
 
-def now() -> int:
-    """This process's own clock, ns."""
-    return time.monotonic_ns()
+now = time.monotonic_ns
+"""This process's own clock, ns."""

@@ -6,9 +6,10 @@ import asyncio
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from functools import partial
+from types import CoroutineType, coroutine
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -52,6 +53,12 @@ def keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
 _alive: set[asyncio.Task[Any]] = set()
 
 
+def has_begun(task: asyncio.Task[Any]) -> bool:
+    """Whether any code of a task has run: code that is cancelled before never gets to know of it."""
+    work = task.get_coro()
+    return not inspect.iscoroutine(work) or inspect.getcoroutinestate(work) != inspect.CORO_CREATED
+
+
 def called(function: Callable[[A], Any], seconds: float | None) -> Callable[[A], Coroutine[Any, Any, Any]]:
     """A user's function as a coroutine function: a plain one runs in a thread. Raises TimeoutError after so many seconds."""
     is_coroutine = inspect.iscoroutinefunction(function)
@@ -65,7 +72,7 @@ def called(function: Callable[[A], Any], seconds: float | None) -> Callable[[A],
         start = Start(getattr(argument, "id", 0))
         token = starting.set(start)
         try:
-            return await in_time(call(argument, start), seconds, name, start=start)
+            return await in_time(call(argument, start), seconds, lambda: name, start)
         except TookTooLong as error:
             raise TimeoutError(str(error)) from None
         finally:
@@ -85,47 +92,128 @@ class TookTooLong(Exception):
         self.runs_on = runs_on
 
 
-async def in_time(
-    work: Coroutine[Any, Any, T],
-    seconds: float,
-    name: str,
-    late: Callable[[], object] = lambda: None,
-    start: Start | None = None,
-) -> T:
-    """Await a coroutine for so many seconds, from its `start` on where that is told of.
+@coroutine
+def in_time(awaitable: Awaitable[T], seconds: float, late: Callable[[], str], start: Start | None = None) -> Generator[Any, Any, T]:
+    """Await something for so many seconds, from its `start` on where that is told of.
 
-    Once they are over `late` is called and the coroutine cancelled; raises TookTooLong.
+    Once they are over `late` is called, which says what it is that took so long, and the code is cancelled; raises TookTooLong.
     What does not end within a moment then is left behind; what ends with a result all the same has one.
     """
-    task = spawn(asyncio.get_running_loop(), work)
-    left = seconds
-    while left > 0:
-        await _wait(task, left, task.cancel)
-        if task.done():
-            return task.result()
-        left = 0.0 if start is None else start.left(seconds)
-    late()
-    task.cancel()
-    await _wait(task, PATIENCE)
-    if not task.done():
-        leave_behind(task)
-        log.warning("%s took longer than %g s, was cancelled and does not stop; nobody waits for it any more", name, seconds)
-        raise TookTooLong(name, seconds, runs_on=True)
-    try:
-        return task.result()
-    except asyncio.CancelledError as error:
-        raise TookTooLong(name, seconds, runs_on=error.args == (RUNS_ON,)) from None
-
-
-async def _wait(task: asyncio.Task[Any], seconds: float, cancelled: Callable[..., object] = lambda *_: None) -> None:
-    """Wait for a task, also while cancelled, which is told."""
+    # it is run here step by step, which is all that awaiting it is: a task of its own would cost as much as all the rest of a small
+    # job, and a timer half of that, which what never waits does not need
+    work = awaitable if isinstance(awaitable, CoroutineType) else _awaited(awaitable)
     loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while not task.done() and loop.time() < end:
+    began = loop.time()
+    limit: _Limit | None = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                awaited = work.send(None) if error is None else work.throw(error)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if limit is None:
+                limit = _Limit(loop, began, seconds, late, start)
+            error = yield from limit.wait(awaited)
+            if error is None and limit.patience_is_over:
+                leave_behind(keep(loop.create_task(_go_on(work, awaited))))
+                log.warning(
+                    "%s took longer than %g s, was cancelled and does not stop; nobody waits for it any more", limit.name, seconds
+                )
+                raise TookTooLong(limit.name, seconds, runs_on=True)
+    except asyncio.CancelledError as cancelled:
+        if limit is None or not limit.is_over:
+            raise
+        raise TookTooLong(limit.name, seconds, runs_on=cancelled.args == (RUNS_ON,)) from None
+    finally:
+        error = None  # its traceback holds this frame
+        if limit is not None:
+            limit.end()
+
+
+class _Limit:
+    """The time that a coroutine has, which is run by the task that made this."""
+
+    __slots__ = ("_late", "_loop", "_patient_until", "_seconds", "_start", "_task", "_timer", "is_over", "name")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, began: float, seconds: float, late: Callable[[], str], start: Start | None
+    ) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._late = late
+        self._start = start
+        self._task = asyncio.current_task()
+        self._timer = loop.call_at(began + seconds, self._expire)
+        self._patient_until = float("inf")
+        self.is_over = False
+        """Whether the coroutine was cancelled because its time is over."""
+        self.name = ""
+        """What took so long, once it has."""
+
+    @property
+    def patience_is_over(self) -> bool:
+        """Whether it has had its moment to stop in, too."""
+        return self.is_over and self._loop.time() >= self._patient_until
+
+    def wait(self, awaited: Any) -> Generator[Any, Any, BaseException | None]:
+        """Wait for what the coroutine awaits; gives what is to be raised in it, if anything."""
         try:
-            await _done(task, end)
+            if awaited is None or (type(awaited) is asyncio.Future and not self.is_over):
+                yield awaited
+            else:
+                yield from self._wait_apart(awaited).__await__()
+        except BaseException as error:
+            return error
+        return None
+
+    async def _wait_apart(self, awaited: asyncio.Future[Any]) -> None:
+        """Wait for what may not heed a cancellation, such as a task, or not in time: it is passed on as a task does it."""
+        while not awaited.done() and not self.patience_is_over:
+            try:
+                await _done(awaited, self._patient_until if self.is_over else None)
+            except asyncio.CancelledError as error:
+                is_told = self.is_over and error.args == (STOP,)  # asked to stop, what was cancelled already is not cancelled again
+                if not is_told and not awaited.cancel(*error.args):
+                    raise
+
+    def end(self) -> None:
+        """The coroutine has ended, or nobody waits for it."""
+        self._timer.cancel()
+        if self.is_over and self._task is not None:
+            self._task.uncancel()
+
+    def _expire(self) -> None:
+        left = 0.0 if self._start is None else self._start.left(self._seconds)
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._expire)
+            return
+        self.is_over = True
+        self._patient_until = self._loop.time() + PATIENCE
+        self.name = self._late()
+        if self._task is not None:
+            self._task.cancel()
+
+
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+async def _go_on(work: Coroutine[Any, Any, Any], awaited: asyncio.Future[Any] | None) -> None:
+    """The rest of a coroutine that another task has begun to run, and has left where it awaits something."""
+    while awaited is not None and not awaited.done():
+        try:
+            await _done(awaited)
         except asyncio.CancelledError as error:
-            cancelled(*error.args)
+            awaited.cancel(*error.args)
+    await _rest(work)
+
+
+@coroutine
+def _rest(work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, None]:
+    """Await a coroutine that has begun: `await` itself takes only one that has not."""
+    yield from work.__await__()
 
 
 async def until_ended(future: asyncio.Future[Any], stop: Callable[[], bool]) -> None:
@@ -177,8 +265,9 @@ _left_behind: WeakSet[asyncio.Future[Any]] = WeakSet()
 
 def is_wish_to_stop(error: BaseException) -> bool:
     """Whether somebody asked the running task to stop; else a CancelledError is what its code raised by itself."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    # code that is closed with its loop has none to ask for a task
+    task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
+    return task is not None and task.cancelling() > 0
 
 
 async def _in_thread(function: Callable[[A], T], argument: A, start: Start | None) -> T:

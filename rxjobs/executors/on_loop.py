@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
+from types import CoroutineType
 from typing import Any, TypeVar
 
 from reactivex import abc, typing
@@ -40,10 +41,10 @@ class OnLoop(PeriodicScheduler):
 
     async def run(self, call: Call) -> Any:
         """Await the function here; cancelled, its coroutine is."""
-        if self._home is None or self._home() is not _running_loop():
+        if self._home is None or self._home() is not asyncio.get_running_loop():
             self._find_home()
         value = call.invoke()
-        if inspect.isawaitable(value):
+        if type(value) is CoroutineType or inspect.isawaitable(value):
             value = await value
         return None if value is None else refuse_unrun(value)
 

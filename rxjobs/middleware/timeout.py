@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from rxjobs.call import start_of
 from rxjobs.decide import raised
@@ -20,25 +21,26 @@ def timeout(seconds: float) -> Middleware:
     allowed = timedelta(seconds=seconds)
 
     async def middleware(job: Job, call_next: Next) -> Outcome:
-        def set_deadline() -> None:
-            if job.hold is not None:
-                job.hold.deadline = datetime.now(UTC) + allowed
-
-        async def run() -> Outcome:
-            return await call_next(job)
-
-        def late() -> None:
-            if job.hold is not None:
-                job.hold.cancelled = True
-
-        set_deadline()
+        _set_deadline(job, allowed)
         start = start_of(job.id)
         if start is not None:
-            start.on_begin(set_deadline)
+            start.on_begin(partial(_set_deadline, job, allowed))
         try:
-            return await in_time(run(), seconds, f"job {job.id} ({job.type})", late, start)
+            return await in_time(call_next(job), seconds, partial(_cut_off, job), start)
         except TookTooLong as error:
             end = ", and does not stop" if error.runs_on else ""
             return raised(job, TimeoutError(f"{job.type} ran longer than its timeout of {seconds:g} s{end}"))
 
+    middleware.limits_time = True  # type: ignore[attr-defined]  # where an executor keeps the time itself, it is left out
     return middleware
+
+
+def _set_deadline(job: Job, allowed: timedelta) -> None:
+    if job.hold is not None:
+        job.hold.deadline = datetime.now(UTC) + allowed
+
+
+def _cut_off(job: Job) -> str:
+    if job.hold is not None:
+        job.hold.cancelled = True
+    return f"job {job.id} ({job.type})"

@@ -7,8 +7,7 @@ from typing import Any
 from reactivex import Observable, abc
 
 from rxjobs.demand import settle
-from rxjobs.job import Job
-from rxjobs.operators.stage import Item, Operator, on_the_loop, one_by_one
+from rxjobs.operators.stage import Operator, behind, on_the_loop, one_by_one
 from rxjobs.outcome import Finished
 from rxjobs.scope import scope_here
 
@@ -29,12 +28,12 @@ def ack(*, name: str = "ack") -> Operator:
             writing = 0
             ended = False
 
-            def take(item: Item) -> None:
+            def take(finished: Finished) -> None:
                 nonlocal writing
-                if isinstance(item, Job) or not settle(item, acked):
-                    observer.on_next(item)
-                else:
+                if settle(finished, acked):
                     writing += 1
+                else:
+                    observer.on_next(finished)
 
             def acked(finished: Finished) -> None:
                 nonlocal writing
@@ -43,7 +42,8 @@ def ack(*, name: str = "ack") -> Operator:
                     observer.on_next(finished)
                 except Exception as error:
                     observer.on_error(error)
-                complete_if_idle()
+                if ended:
+                    complete_if_idle()
 
             def end() -> None:
                 nonlocal ended
@@ -51,11 +51,12 @@ def ack(*, name: str = "ack") -> Operator:
                 complete_if_idle()
 
             def complete_if_idle() -> None:
-                if ended and not writing:
+                if not writing:
                     observer.on_completed()
 
-            return source.subscribe(on_the_loop(observer, here, one_by_one(name, take), end), scheduler=here)
+            on_next = one_by_one(name, observer.on_next, take)
+            return source.subscribe(on_the_loop(observer, here, on_next, end), scheduler=here)
 
-        return Observable(subscribe)
+        return behind(source, subscribe)
 
     return operator

@@ -12,6 +12,7 @@ from reactivex.disposable import CompositeDisposable, Disposable
 
 from rxjobs.awaiting import Awaited, LoopScheduler
 from rxjobs.call import Executor
+from rxjobs.counted import SAMPLE, SLOW, Counted
 from rxjobs.decide import raised, resolve
 from rxjobs.demand import ended, let_go, now
 from rxjobs.errors import InvalidOption
@@ -23,7 +24,26 @@ from rxjobs.scope import scope_here
 Item = Job | Finished
 Operator = Callable[[Observable[Any]], Observable[Any]]
 
+CONCURRENCY = "concurrency"
+"""The attribute of a stage that says how many jobs it works on at once."""
+
 T = TypeVar("T")
+
+
+class Stream(Observable[Any]):
+    """An Observable of jobs that knows how many of them its sources hold at most, where that can be told (else None).
+
+    reactivex's own operators hide what they were put on: behind one it is not known before the pipeline is subscribed.
+    """
+
+    def __init__(self, subscribe: abc.Subscription[Any], most_held: int | None) -> None:
+        super().__init__(subscribe)
+        self.most_held = most_held
+
+
+def behind(source: Observable[Any], subscribe: abc.Subscription[Any]) -> Stream:
+    """What a stage makes of the stream that it was put on."""
+    return Stream(subscribe, source.most_held if isinstance(source, Stream) else None)
 
 
 def finish(job: Job, outcome: Outcome) -> Finished:
@@ -55,28 +75,40 @@ def on_the_loop(
     return _OnTheLoop(observer, scheduler, on_next, on_completed or observer.on_completed)
 
 
-def each(name: str, work: Callable[[Job], Item]) -> Operator:
+def each(kind: str, work: Callable[[Job], Item], counted: Counted) -> Operator:
     """A stage that answers at once."""
 
     def operator(source: Observable[Any]) -> Observable[Any]:
         def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
-            here = scope_here(scheduler).scheduler
+            scope = scope_here(scheduler)
+            scope.stages.add(counted)
+            here = scope.scheduler
 
-            def take(item: Item) -> None:
-                observer.on_next(work(item) if isinstance(item, Job) else item)
+            def take(job: Job) -> None:
+                began = now()
+                item = work(job)
+                took = now() - began
+                counted.went_in += 1
+                if type(item) is Finished or took > SLOW or counted.traced or not counted.went_in & SAMPLE:
+                    counted.worked(job, item, took)
+                observer.on_next(item)
 
-            return source.subscribe(on_the_loop(observer, here, one_by_one(name, take)), scheduler=here)
+            return source.subscribe(on_the_loop(observer, here, one_by_one(kind, take, observer.on_next)), scheduler=here)
 
-        return Observable(subscribe)
+        return behind(source, subscribe)
 
     return operator
 
 
 def each_awaited(
-    name: str, work: Callable[[Job], Coroutine[Any, Any, Item]], concurrency: int, on: Executor | None = None
+    kind: str,
+    work: Callable[[Job], Coroutine[Any, Any, Item]],
+    concurrency: int,
+    counted: Counted,
+    on: Executor | None = None,
 ) -> Operator:
-    """A stage that works on up to `concurrency` jobs at once, with the help of an executor."""
-    check_count(name, "concurrency", concurrency)
+    """A stage that works on up to `concurrency` jobs at once, with the help of an executor; `work` itself counts them."""
+    check_count(kind, "concurrency", concurrency)
 
     def operator(source: Observable[Any]) -> Observable[Any]:
         def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
@@ -86,32 +118,43 @@ def each_awaited(
                 scope.executors.add(on)
             running: Awaited[Job, Item] = Awaited(work, concurrency, observer, here, let_go)
             scope.watch(running)
+            scope.stages.add(counted)
+            counted.working.add(running)
 
-            def take(item: Item) -> None:
-                if isinstance(item, Job):
-                    running.add(item)
-                else:
-                    observer.on_next(item)
-
+            on_next = one_by_one(kind, running.add, observer.on_next)
             return CompositeDisposable(
-                source.subscribe(on_the_loop(observer, here, one_by_one(name, take), running.end), scheduler=here),
+                source.subscribe(on_the_loop(observer, here, on_next, running.end), scheduler=here),
                 Disposable(lambda: here.here(lambda: scope.detach(running))),
             )
 
-        return Observable(subscribe)
+        return behind(source, subscribe)
 
+    return working_on(operator, concurrency)
+
+
+def working_on(operator: Operator, concurrency: int) -> Operator:
+    """The operator, which says that it works on so many jobs at once."""
+    setattr(operator, CONCURRENCY, concurrency)
     return operator
 
 
-def one_by_one(name: str, take: Callable[[Item], object]) -> Callable[[Any], None]:
-    """Take the jobs in what comes down the stream, one by one; raises TypeError for what is none."""
+def one_by_one(
+    name: str, take: Callable[[Any], object], take_finished: Callable[[Any], object] | None = None
+) -> Callable[[Any], None]:
+    """Take the jobs in what comes down the stream, one by one, and those that are finished, in another way where one is given.
+
+    Raises TypeError for what is neither.
+    """
+    passed_on = take if take_finished is None else take_finished
 
     def on_next(item: Any) -> None:
-        if isinstance(item, (Job, Finished)):  # as nearly all are: no list is made for them
-            take(_unless_recalled(item))
+        if isinstance(item, Finished):
+            passed_on(item)
+        elif isinstance(item, Job) and (item.hold is None or item.hold.recalled is None):  # as nearly all are
+            take(item)
         else:
             for one in items(name, item):
-                take(one)
+                (passed_on if isinstance(one, Finished) else take)(one)
 
     return on_next
 

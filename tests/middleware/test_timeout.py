@@ -12,7 +12,7 @@ import pytest
 
 import rxjobs as rj
 from rxjobs.middleware.timeout import timeout
-from rxjobs.stopping import left_behind
+from rxjobs.stopping import STOP, left_behind
 from rxjobs.testing import MemorySource, a_job, job_type
 from rxjobs.testing.watched import runs
 from tests.virtual import on_virtual_time
@@ -247,3 +247,217 @@ async def test_a_run_is_cut_off_in_time_whenever_it_began():
     let_go.set()
     await running
     await executor.close()
+
+
+@on_virtual_time
+async def test_a_run_has_its_time_in_the_task_that_performs_it():
+    """No task is made for it: what asyncio ties to a task, such as a timeout of the job's own, is tied to this one."""
+    seen = list[object]()
+
+    async def look() -> None:
+        for _ in range(2):
+            seen.append(asyncio.current_task())
+            await asyncio.sleep(1)
+
+    definition = job_type(look, middleware=(timeout(5),))
+    await definition.perform(a_job(definition=definition, attempt=1), None)
+    assert seen == [asyncio.current_task()] * 2
+
+
+@pytest.mark.parametrize("inner", [4, 5, 6])
+@on_virtual_time
+async def test_a_timeout_inside_a_job_is_its_own_unless_it_comes_later(inner):
+    """Where both are over at once it is one of them, and nothing of either is left in the task."""
+
+    async def nested() -> str:
+        try:
+            async with asyncio.timeout(inner):
+                await asyncio.sleep(100)
+        except TimeoutError:
+            return "inner"
+        return "none"
+
+    definition = job_type(nested, middleware=(timeout(5),), name="nested")
+    finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+    if inner < 5:
+        assert finished.outcome == rj.Complete("inner")
+    elif inner > 5:
+        assert finished.outcome.failure.message == "nested ran longer than its timeout of 5 s"
+    else:
+        assert finished.outcome == rj.Complete("inner") or finished.outcome.failure.type == "TimeoutError"
+    assert asyncio.current_task().cancelling() == 0
+
+
+@on_virtual_time
+async def test_a_timeout_of_the_clean_up_after_a_timeout_holds():
+    cleaned = list[str]()
+
+    async def careful() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            try:
+                async with asyncio.timeout(0.5):
+                    await asyncio.sleep(100)
+            except TimeoutError:
+                cleaned.append("in time")
+
+    definition = job_type(careful, middleware=(timeout(5),), name="careful")
+    finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+    assert cleaned == ["in time"]
+    assert finished.outcome.failure.message == "careful ran longer than its timeout of 5 s"
+    assert asyncio.current_task().cancelling() == 0
+
+
+@on_virtual_time
+async def test_a_run_that_ends_at_the_very_moment_its_time_is_over_leaves_nothing_behind():
+    async def punctual() -> str:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(5)
+        return "done"
+
+    definition = job_type(punctual, middleware=(timeout(5),))
+    finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+    assert finished.outcome == rj.Complete("done")
+    assert asyncio.current_task().cancelling() == 0
+    await asyncio.sleep(10)  # nothing is cancelled later
+
+
+@on_virtual_time
+async def test_a_run_that_is_stopped_just_before_its_time_is_over_is_released():
+    definition = job_type(asyncio.sleep, middleware=(timeout(5),), name="sleep")
+    job = a_job(definition=definition, args={"delay": 100}, attempt=1)
+    task = asyncio.create_task(definition.perform(job, None))
+    asyncio.get_running_loop().call_later(4.999, task.cancel, STOP)
+    assert (await task).outcome == rj.Release(reason="its run was stopped")
+
+
+@on_virtual_time
+async def test_what_was_cut_off_and_cleans_up_is_not_cancelled_again_when_it_is_asked_to_stop():
+    cleaned = list[float]()
+
+    async def careful() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(0.8)
+            cleaned.append(asyncio.get_running_loop().time())
+
+    definition = job_type(careful, middleware=(timeout(5),), name="careful")
+    task = asyncio.create_task(definition.perform(a_job(definition=definition, attempt=1), None))
+    asyncio.get_running_loop().call_later(5.4, task.cancel, STOP)
+    finished = await task
+    assert 5.7 < cleaned[0] < 5.9
+    assert finished.outcome.failure.type == "TimeoutError"
+
+
+@on_virtual_time
+async def test_a_run_that_waits_for_a_task_which_does_not_stop_is_left_behind():
+    """Its own code is not reached by a cancellation then: that task is, and goes on."""
+    let_go = asyncio.Event()
+
+    async def child() -> None:
+        while not let_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await let_go.wait()
+
+    async def parent() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(child())
+
+    async def waits() -> None:
+        await asyncio.create_task(child())
+
+    for function in (parent, waits):
+        definition = job_type(function, middleware=(timeout(5),), name="parent")
+        loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+        assert 5 <= loop.time() - began < 5 + 2
+        assert finished.outcome.failure.message == "parent ran longer than its timeout of 5 s, and does not stop"
+    assert len(left_behind()) == 2
+    let_go.set()
+    await asyncio.sleep(0.1)
+    assert left_behind() == []
+
+
+@on_virtual_time
+async def test_a_run_that_never_waits_for_anything_but_its_turn_is_left_behind_too():
+    let_go = list[bool]()
+
+    async def spins() -> None:
+        while not let_go:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
+
+    definition = job_type(spins, middleware=(timeout(5),), name="spins")
+    finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+    assert finished.outcome.failure.message == "spins ran longer than its timeout of 5 s, and does not stop"
+    let_go.append(True)
+    await asyncio.sleep(0.1)
+    assert left_behind() == []
+
+
+@on_virtual_time
+async def test_what_the_job_waits_for_is_cancelled_with_it():
+    """As by a task: a task that it awaits, a gathering, a future."""
+    ended = list[str]()
+
+    async def child(name: str) -> None:
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            ended.append(name)
+            raise
+
+    async def gathers() -> None:
+        await asyncio.gather(child("a"), child("b"))
+
+    async def awaits() -> None:
+        await asyncio.create_task(child("c"))
+
+    for function in (gathers, awaits):
+        definition = job_type(function, middleware=(timeout(5),), name="parent")
+        finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+        assert finished.outcome.failure.message == "parent ran longer than its timeout of 5 s"
+    assert sorted(ended) == ["a", "b", "c"]
+
+
+@on_virtual_time
+async def test_the_error_of_a_task_that_the_job_waits_for_is_the_jobs():
+    async def fails() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("no")
+
+    async def awaits() -> None:
+        await asyncio.create_task(fails())
+
+    definition = job_type(awaits, middleware=(timeout(5),))
+    finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+    assert finished.outcome.failure.message == "no"
+
+
+@on_virtual_time
+async def test_an_error_in_the_clean_up_after_a_timeout_is_what_the_run_ended_with():
+    async def clumsy() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            raise ValueError("no")
+
+    definition = job_type(clumsy, middleware=(timeout(5),))
+    finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+    assert finished.outcome.failure.type == "ValueError"
+    assert asyncio.current_task().cancelling() == 0
+
+
+@on_virtual_time
+async def test_a_middleware_may_give_anything_that_can_be_awaited():
+    def quick(job: rj.Job, call_next: object) -> asyncio.Future[rj.Outcome]:
+        future = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(1, future.set_result, rj.Complete("quick"))
+        return future
+
+    definition = job_type(asyncio.sleep, middleware=(timeout(5), quick), name="sleep")
+    finished = await definition.perform(a_job(definition=definition, attempt=1), None)
+    assert finished.outcome == rj.Complete("quick")
