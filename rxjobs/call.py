@@ -84,7 +84,8 @@ class Executor(Protocol):
     it can. `close` ends what the executor started; it may be used again afterwards.
 
     One in which calls wait for a place says so with `tells_start = True`, and tells each: `call.start.wait()` when it is handed
-    over, `begin()` when it has a place. Timeouts count from there, and what is measured does.
+    over, `begin()` when it has a place. Timeouts count from there, and what is measured does. One that limits the time of its calls
+    itself says so with `keeps_time = True`.
     """
 
     name: str

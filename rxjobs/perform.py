@@ -156,9 +156,11 @@ def _way(function: Callable[..., Any], executor: Executor, middleware: Sequence[
                 raise
             return raised(job, error)
 
+    keeps_time = getattr(executor, "keeps_time", False)
     way: Next = run
     for wrap in reversed(middleware):
-        way = _wrapped(wrap, way)
+        if not (keeps_time and getattr(wrap, "limits_time", False)):
+            way = _wrapped(wrap, way)
     return Way(way, getattr(executor, "tells_start", False))
 
 

@@ -116,3 +116,12 @@ def mask(value: Any) -> Any:
     if isinstance(value, list):
         return [mask(item) for item in value]
     return value
+
+
+def as_secrets(value: Any) -> Any:
+    """Plain JSON with a Secret in place of what is marked as one."""
+    if isinstance(value, dict):
+        return Secret(value[MARK]) if value.keys() == {MARK} else {key: as_secrets(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_secrets(item) for item in value]
+    return value

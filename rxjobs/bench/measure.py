@@ -14,7 +14,7 @@ from rxjobs.bench.bodies import COMPUTING, NOTED, NOTHING, STAYING
 from rxjobs.bench.figures import Values
 from rxjobs.bench.ground import Ground
 from rxjobs.bench.program import Program, started
-from rxjobs.bench.said import Hop, Hopped, Level, Looked, Reached, Runner, Send, Sent, Way, Work
+from rxjobs.bench.said import Compute, Computed, Hop, Hopped, Level, Looked, Reached, Runner, Send, Sent, Way, Work
 
 CONCURRENCY = 50
 MARKS = 20
@@ -170,6 +170,15 @@ async def compute(ground: Ground, *, jobs: int, children: int) -> Values:
     drained = await drain(ground, "rxjobs", jobs, concurrency=4, computing=True, children=children)
     warm = next(mark for mark in drained.marks if mark.bodies >= jobs / 4)
     return {"rate": (drained.finished - warm.bodies) / (drained.ended_at - warm.at)}
+
+
+async def bare(ground: Ground, *, jobs: int, processes: int) -> Values:
+    """Compute the same in so many processes that do nothing else: what the machine gives, whoever asks."""
+    order = Compute(dsn=ground.dsn, schema=ground.schema, runner="raw", count=jobs, processes=processes)
+    async with started("bare", order) as program:
+        program.go_on()
+        computed = await program.ask(Computed)
+    return {"rate": jobs / computed.seconds}
 
 
 async def hop(ground: Ground, *, count: int) -> Values:

@@ -50,6 +50,13 @@ class Hop(Order, frozen=True, kw_only=True):
     count: int
 
 
+class Compute(Order, frozen=True, kw_only=True):
+    """Compute what so many jobs would, in so many processes that do nothing else."""
+
+    count: int
+    processes: int
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """All is set up: the next line that the program reads has it begin."""
 
@@ -84,7 +91,13 @@ class Hopped(msgspec.Struct, frozen=True, tag=True):
     seconds: list[float]
 
 
-Fact = Ready | Reached | Looked | Sent | Hopped
+class Computed(msgspec.Struct, frozen=True, tag=True):
+    """All has been computed, in so many seconds."""
+
+    seconds: float
+
+
+Fact = Ready | Reached | Looked | Sent | Hopped | Computed
 
 O = TypeVar("O", bound=Order)  # noqa: E741 - an order
 

@@ -144,12 +144,14 @@ def _memory(sizes: Sizes) -> list[Case]:
 
 
 def _processes(sizes: Sizes) -> list[Case]:
-    one, here = "one worker process", "CPU-bound, in the worker"
+    one, here, alone = "one worker process", "CPU-bound, in the worker", "CPU-bound, one bare process"
     return [
         _ours("processes", one, measure.workers, jobs=sizes.throughput, count=1),
         _ours("processes", "two worker processes", measure.workers, base=one, jobs=sizes.throughput, count=2),
         _ours("processes", here, measure.compute, jobs=sizes.computing, children=0),
         _ours("processes", "CPU-bound, in_processes(2)", measure.compute, base=here, jobs=sizes.computing, children=2),
+        _ours("processes", alone, measure.bare, jobs=sizes.computing, processes=1),
+        _ours("processes", "CPU-bound, two bare processes", measure.bare, base=alone, jobs=sizes.computing, processes=2),
         _ours("processes", "call into a child process", measure.hop, count=sizes.hops),
     ]
 

@@ -9,18 +9,20 @@ import multiprocessing
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextvars import copy_context
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from rxjobs.executors.memory import limit_memory, memory_of
-from rxjobs.executors.remote import answer, find
+from rxjobs.executors.ran import Ran
+from rxjobs.executors.remote import Wait, answer, find
 
 NAME = "rxjobs-child"
 
@@ -35,22 +37,31 @@ LOOK_SECONDS = 1.0
 
 
 class Child:
-    """One child, which answers one request at a time. Its methods block; another thread may call `kill`."""
+    """One child, which answers one request after the other. Its methods block; another thread may call `kill`, and those of turns.
+
+    It takes a turn for each request just before that begins, which says whether it is to. What is taken back of them here is of
+    requests that have not begun and do not: no byte has two readers.
+    """
+
+    GO, SKIP = b"+", b"-"
 
     def __init__(self, memory: int | None = None) -> None:
         self._memory = memory
         self._at_first = 0
         self._known: set[str] = set()
         self._connection, theirs = multiprocessing.Pipe()
+        self._turns, self._turns_taken = socket.socketpair()
         # spawn: a fork would copy the locks, sockets and threads of a running app
-        self._process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, memory), name=NAME, daemon=False)
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=serve, args=(theirs, self._turns_taken, memory), name=NAME, daemon=False
+        )
         self._parent = os.getpid()
         self.ended = threading.Event()
         try:
             with _signals_blocked():
                 self._process.start()
         except BaseException:
-            self._connection.close()
+            self.hang_up()
             raise
         finally:
             theirs.close()
@@ -69,14 +80,43 @@ class Child:
         """Have it ready to run a function: started, and its module imported. Raises as `ask`, and TimeoutError if it hangs."""
         if path not in self._known:
             self._connection.send_bytes(path.encode())
-            self._answer(time.monotonic() + START_SECONDS)
+            if self.hear(START_SECONDS) is None:
+                raise TimeoutError(f"it was not ready after {START_SECONDS:g} s")
             self._known.add(path)
             self._at_first = self._at_first or memory_of(self._process.pid)
 
-    def ask(self, request: bytes) -> bytes:
-        """Its answer; raises EOFError or OSError where it is gone."""
-        self._connection.send_bytes(request)
-        return self._answer()
+    def is_prepared(self, path: str) -> bool:
+        """Whether it is ready to run a function."""
+        return path in self._known
+
+    def give_turns(self, turns: bytes) -> None:
+        """Let it begin so many requests, or pass over them: to be given before they are sent."""
+        self._turns.sendall(turns)
+
+    def take_turns(self) -> bytes:
+        """Take back the turns it has not taken; works when it is gone, too."""
+        try:
+            return self._turns_taken.recv(64 * 1024, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return b""
+
+    def send(self, requests: Sequence[bytes]) -> None:
+        """Have it answer these, each by itself; raises OSError where it is gone."""
+        # JSON text of msgspec's has no line ends
+        self._connection.send_bytes(b"\n".join(requests))
+
+    def hear(self, seconds: float | None = None) -> bytes | None:
+        """Its next answer; None if it has none in so many seconds. Raises EOFError or OSError where it is gone."""
+        until = None if seconds is None else time.monotonic() + seconds
+        look = LOOK_SECONDS if seconds is None else min(LOOK_SECONDS, seconds)
+        while not self._readable.poll(look * 1000):
+            if until is not None:
+                look = min(LOOK_SECONDS, until - time.monotonic())
+                if look <= 0:
+                    return None
+            if not self._process.is_alive():
+                raise EOFError
+        return self._connection.recv_bytes()
 
     @property
     def is_swollen(self) -> bool:
@@ -93,18 +133,12 @@ class Child:
     def hang_up(self) -> None:
         """Ask it to end: it finds its pipe closed."""
         self._connection.close()
-
-    def _answer(self, deadline: float | None = None) -> bytes:
-        while not self._readable.poll(LOOK_SECONDS * 1000):
-            if not self._process.is_alive():
-                raise EOFError
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"it was not ready after {START_SECONDS:g} s")
-        return self._connection.recv_bytes()
+        self._turns.close()
+        self._turns_taken.close()
 
     def end(self, patience: float = 0.5) -> str:
         """See it gone and leave nothing of it behind; killed after so many seconds. Returns how it ended."""
-        self._connection.close()
+        self.hang_up()
         self._process.join(patience)
         if self._process.exitcode is None:
             self.kill()
@@ -122,8 +156,8 @@ def is_child() -> bool:
     return multiprocessing.current_process().name == NAME
 
 
-def serve(connection: Connection, memory: int | None = None) -> None:
-    """Answer requests until the parent hangs up. A path in place of one is that of a function to come: its module is imported."""
+def serve(connection: Connection, turns: socket.socket, memory: int | None = None) -> None:
+    """Answer requests until the parent hangs up. A path in place of them is that of a function to come: its module is imported."""
     for number in SIGNALS:
         # a handler of its own, not SIG_IGN: that would go over to every program the job starts
         signal.signal(number, _leave_it_to_the_parent)
@@ -133,20 +167,33 @@ def serve(connection: Connection, memory: int | None = None) -> None:
     if memory is not None:
         limit_memory(memory)
     with asyncio.Runner() as runner, contextlib.suppress(EOFError, OSError):
+
+        def wait_for(coroutine: Coroutine[Any, Any, Ran]) -> Ran:
+            return runner.run(coroutine, context=copy_context())
+
         while True:
-            request = connection.recv_bytes()
-            if not request.startswith(b"{"):
-                _import(request.decode())
+            said = connection.recv_bytes()
+            if not said.startswith(b"{"):
+                _import(said.decode())
                 connection.send_bytes(b"")
                 continue
-            said = answer(request, lambda coroutine: runner.run(coroutine, context=copy_context()))
-            if os.getpid() != pid:
-                # the job forked, and this is its fork: the answer is not its to give
-                os._exit(0)
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # the job may have put anything there, or closed it
-                    stream.flush()
-            connection.send_bytes(said)
+            for request in said.split(b"\n"):
+                turn = turns.recv(1)
+                if turn == Child.GO:
+                    _answer(connection, request, wait_for, pid)
+                elif turn != Child.SKIP:
+                    raise EOFError
+
+
+def _answer(connection: Connection, request: bytes, wait_for: Wait, pid: int) -> None:
+    said = answer(request, wait_for)
+    if os.getpid() != pid:
+        # the job forked, and this is its fork: the answer is not its to give
+        os._exit(0)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the job may have put anything there, or closed it
+            stream.flush()
+    connection.send_bytes(said)
 
 
 def _import(path: str) -> None:

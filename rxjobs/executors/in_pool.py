@@ -22,6 +22,9 @@ log = logging.getLogger("rxjobs")
 
 T = TypeVar("T")
 
+MOST_STUCK = 64
+"""So many calls that do not stop are too many in a pool that does not tell its size."""
+
 
 def in_pool(
     executor: futures.Executor, *, carrier: remote.Carrier | None = None, attach: remote.Attach | None = None
@@ -45,13 +48,17 @@ class Stuck:
 
     def __init__(self, pool: futures.Executor) -> None:
         self.count = 0
-        # of the standard library's pools; of others it is not known
-        self._size = getattr(pool, "_max_workers", None)
+        self._pool = pool
+
+    def __repr__(self) -> str:
+        return f"in_pool({type(self._pool).__name__}, stuck={self.count})"
 
     @property
     def takes_all(self) -> bool:
-        """Whether there is no place left in the pool."""
-        return isinstance(self._size, int) and self.count >= self._size
+        """Whether there is no place left in the pool, or, where nobody knows how many it has, too many are taken."""
+        # the standard library's pools have this, and those that are made like them
+        size = getattr(self._pool, "_max_workers", None)
+        return self.count >= (size if isinstance(size, int) else MOST_STUCK)
 
     def add(self, arrived: asyncio.Future[None]) -> None:
         """A call runs on until this is done."""
@@ -72,6 +79,9 @@ class InThreadPool(ClosureScheduler):
         super().__init__()
         self._pool = pool
         self._stuck = Stuck(pool)
+
+    def __repr__(self) -> str:
+        return repr(self._stuck)
 
     @property
     def is_worn_out(self) -> bool:
@@ -104,9 +114,12 @@ class InRemotePool(NoScheduler):
         self.tells_start = isinstance(pool, futures.ProcessPoolExecutor)
         self._stuck = Stuck(pool)
 
+    def __repr__(self) -> str:
+        return repr(self._stuck)
+
     @property
     def is_worn_out(self) -> bool:
-        """Whether jobs that do not stop have taken every process."""
+        """Whether jobs that do not stop have taken every place."""
         return self._stuck.takes_all
 
     async def run(self, call: Call) -> Any:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from functools import partial
 from typing import Any
 
-from rxjobs.call import Call, Start
-from rxjobs.errors import ChildDied, InvalidOption
+from rxjobs.call import Call
+from rxjobs.errors import InvalidOption
 from rxjobs.executors import remote
 from rxjobs.executors.child import Child
 from rxjobs.executors.crew import Crew, check_count
-from rxjobs.executors.ran import Ran, Reply, unless_recalled
+from rxjobs.executors.errand import OneErrand, Paces
+from rxjobs.executors.line import Asked, Line
+from rxjobs.executors.ran import Ran, Reply
 from rxjobs.executors.scheduling import NoScheduler
 from rxjobs.telemetry.context import carried, carry
 
@@ -56,25 +57,20 @@ class InProcesses(NoScheduler):
 
     async def run(self, call: Call) -> Any:
         """Run the function in a child. Raises RemoteFailure for what it raised, ChildDied if there was no answer."""
-        start = call.start
-        start.wait()
-        request = remote.write_request(call, self.carrier(), self.attach)
-        conversation = Conversation(self._children, remote.path_of_call(call), request, start)
-        reply = Reply()
-        crew = self._children.crew
-        work = crew.submit(partial(unless_recalled, call.job, conversation.hold), reply.give)
+        asked = Asked(call, remote.path_of_call(call), remote.write_request(call, self.carrier(), self.attach))
+        line = self._children.line
+        line.add(asked)
         try:
-            return await reply.taken()
+            return await asked.reply.taken()
         except asyncio.CancelledError:
-            if not crew.withdraw(work):
-                conversation.cut()
+            line.withdraw(asked)
             raise
 
     async def close(self) -> None:
         """Ask the children to end, and kill those that have not after a second."""
         children, self._children = self._children, Children(self.size, self.memory)
         reply = Reply()
-        # beside the crew, whose threads may all be busy
+        # beside the threads of the line, which may all be busy
         closing = Crew("rxjobs-close", 1)
         closing.submit(children.close, reply.give)
         closing.dismiss()
@@ -86,7 +82,10 @@ class Children:
 
     def __init__(self, size: int, memory: int | None) -> None:
         self._memory = memory
-        self.crew = Crew("rxjobs-process", size)
+        # what one leaves behind might be refused to the next before it could be told
+        self.may_go_together = memory is None
+        self._paces = Paces()
+        self.line = Line("rxjobs-process", size, self._errand)
         self._lock = threading.Lock()
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
@@ -125,7 +124,7 @@ class Children:
     def close(self) -> Ran:
         """End them all; what a busy one still runs has as long as an idle one has to go."""
         deadline = time.monotonic() + PATIENCE
-        self.crew.dismiss()
+        self.line.dismiss()
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -141,62 +140,5 @@ class Children:
             child.ended.wait(PATIENCE)
         return Ran()
 
-
-class Conversation:
-    """One request and its answer, which may be cut short at any moment."""
-
-    def __init__(self, children: Children, path: str, request: bytes, start: Start) -> None:
-        self._children = children
-        self._path = path
-        self._start = start
-        self._request = request
-        self._lock = threading.Lock()
-        self._child: Child | None = None
-        self._is_cut = False
-
-    def hold(self) -> Ran:
-        """Have a child run the job; blocks until it has ended, one way or the other."""
-        try:
-            child = self._children.take()
-        except Exception as error:
-            died = ChildDied(f"no process could be started for the job: {error}")
-            died.__cause__ = error
-            return Ran(error=died)
-        try:
-            with self._lock:
-                self._child = child
-                if self._is_cut:
-                    child.kill()
-            child.prepare(self._path)
-            self._start.begin()
-            ran = remote.read_answer(child.ask(self._request))
-        except TimeoutError as error:
-            child.kill()
-            self._bury(child)
-            ran = Ran(error=ChildDied(f"the process that was to run the job was ended: {error}"))
-        except (EOFError, OSError):
-            ran = Ran(error=ChildDied(f"the process that ran the job {self._bury(child)} before it answered"))
-        except Exception as error:  # a job that wrote into the pipe
-            child.kill()
-            self._bury(child)
-            ran = Ran(error=ChildDied(f"the process that ran the job was ended: its answer was none ({error!s:.200})"))
-        else:
-            with self._lock:
-                self._child = None
-            if self._is_cut or child.is_swollen:
-                self._children.bury(child)
-            else:
-                self._children.give_back(child)
-        return ran
-
-    def cut(self) -> None:
-        """Kill the child that runs it."""
-        with self._lock:
-            self._is_cut = True
-            if self._child is not None:
-                self._child.kill()
-
-    def _bury(self, child: Child) -> str:
-        with self._lock:
-            self._child = None
-        return self._children.bury(child)
+    def _errand(self, first: Asked) -> OneErrand:
+        return OneErrand(first, self.line, self, self._paces)

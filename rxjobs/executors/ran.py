@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rxjobs.job import Job
-from rxjobs.outcome import Release
+from rxjobs.outcome import Complete, Release
 from rxjobs.stopping import leave_behind, until_ended
 
 
@@ -35,10 +35,7 @@ class Reply:
 
     def give(self, ran: Ran) -> None:
         """Hand it over, from any thread."""
-        self._ran = ran
-        # a loop that was closed meanwhile does not want it
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._wake)
+        give_all([(self, ran)])
 
     async def taken(self, stop: Callable[[], bool] = lambda: True) -> Any:
         """Wait for it; returns what the call returned and raises what it raised. `stop` is as in until_ended."""
@@ -57,16 +54,42 @@ class Reply:
         leave_behind(self._arrived)
         return self._arrived
 
-    def _wake(self) -> None:
+    def arrive(self) -> None:
+        """Wake the one who waits; called on its loop."""
         if not self._arrived.done():
             self._arrived.set_result(None)
+
+    def put(self, ran: Ran) -> asyncio.AbstractEventLoop:
+        """Leave it here, without a word; gives the loop of the one who waits."""
+        self._ran = ran
+        return self._loop
+
+
+def give_all(answers: Iterable[tuple[Reply, Ran]]) -> None:
+    """Hand over several, from any thread: to wake a loop once for each takes longer than all the rest."""
+    of_loop: dict[asyncio.AbstractEventLoop, list[Reply]] = {}
+    for reply, ran in answers:
+        of_loop.setdefault(reply.put(ran), []).append(reply)
+    for loop, replies in of_loop.items():
+        # a loop that was closed meanwhile does not want it
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_arrive, replies)
+
+
+def _arrive(replies: list[Reply]) -> None:
+    for reply in replies:
+        reply.arrive()
+
+
+RUN = frozenset({type(None), bool, int, float, str, bytes, list, tuple, dict, set, Complete})
+"""Types whose values are no code: most of what is returned is of one of them, and to ask an abstract class takes its time."""
 
 
 def refuse_unrun(value: Any) -> Any:
     """The value a function returned; raises TypeError for code that has not run, which must not pass for work done."""
+    if type(value) in RUN:
+        return value
     match value:
-        case None:
-            return None
         case Generator() | AsyncGenerator():
             loop = "async for" if isinstance(value, AsyncGenerator) else "for"
             raise TypeError(

@@ -7,7 +7,6 @@ a job raised arrives as text and is never made into its class again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -23,11 +22,12 @@ from rxjobs.arguments import Arguments
 from rxjobs.call import Call, UnstorableResult
 from rxjobs.definition import Definition
 from rxjobs.errors import InvalidArguments, InvalidOption
-from rxjobs.executors.ran import Ran, refuse_unrun
+from rxjobs.executors.ran import RUN, Ran, refuse_unrun
 from rxjobs.failure import MESSAGE_LIMIT, Failure, RemoteFailure, clean, describe
 from rxjobs.job import Job, running_job
 from rxjobs.outcome import Cancel, Complete, Discard, Outcome, Release, Retry, Snooze
 from rxjobs.payload import dump_untyped, load_untyped
+from rxjobs.secret import as_secrets
 
 Carrier = Callable[[], Mapping[str, str]]
 """Makes what takes a trace context along with a job: a mapping of text."""
@@ -196,29 +196,35 @@ def _path_of_type(job: Job) -> str | None:
 
 def _answer(request: Request, wait: Wait) -> Answer:
     job = _unpack(request)
-    with contextlib.ExitStack() as around:
-        around.callback(running_job.reset, running_job.set(job))
-        if request.attach is not None:
-            around.enter_context(find(request.attach).function(request.carrier))
-        try:
-            value = _invoke(request, job)
-            if inspect.isawaitable(value):
-                value, error = wait(_settle(value))
-                if error is not None:
-                    raise error
-            said = _describe_value(refuse_unrun(value))
-        except Outcome as outcome:
-            said = _describe_outcome(outcome, raised=True)
-    return said
+    token = running_job.set(job)
+    try:
+        if request.attach is None:
+            return _run(request, job, wait)
+        with find(request.attach).function(request.carrier):
+            return _run(request, job, wait)
+    finally:
+        running_job.reset(token)
+
+
+def _run(request: Request, job: Job, wait: Wait) -> Answer:
+    try:
+        value = _invoke(request, job)
+        if type(value) not in RUN and inspect.isawaitable(value):
+            value, error = wait(_settle(value))
+            if error is not None:
+                raise error
+        return _describe_value(refuse_unrun(value))
+    except Outcome as outcome:
+        return _describe_outcome(outcome, raised=True)
 
 
 def _unpack(request: Request) -> Job:
-    """The job, with its arguments and its type."""
+    """The job, with its arguments and its type; where that cannot be found here, they are plain JSON and secrets."""
     path = request.type if request.takes_job else request.function
     payload = request.job.payload
     return msgspec.structs.replace(
         request.job,
-        args=load_untyped(payload) if path is None else _arguments_of(path).load(payload),
+        args=as_secrets(load_untyped(payload)) if path is None else _arguments_of(path).load(payload),
         definition=None if path is None else find(path).definition,
         hold=Away(deadline=None if request.timeout is None else datetime.now(UTC) + timedelta(seconds=request.timeout)),
     )

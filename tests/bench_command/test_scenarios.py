@@ -34,6 +34,7 @@ MEASURED = [
     ("processes", "two worker processes", "rxjobs", ["rate"]),
     ("processes", "CPU-bound, in the worker", "rxjobs", ["rate"]),
     ("processes", "CPU-bound, in_processes(2)", "rxjobs", ["rate"]),
+    ("processes", "CPU-bound, two bare processes", "rxjobs", ["rate"]),
     ("processes", "call into a child process", "rxjobs", ["hop"]),
 ]
 

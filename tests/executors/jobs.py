@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
+from datetime import datetime
 from functools import wraps
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,9 +23,26 @@ from typing import Any
 
 from rxjobs.codec import PlainCodec
 from rxjobs.definition import Definition, Options
+from rxjobs.job import Job
 from rxjobs.outcome import Complete, Retry, Snooze
+from rxjobs.secret import Secret
 
 trace: ContextVar[str] = ContextVar("trace")
+
+
+def log_in(password: Secret[str], tokens: list[Secret[int]], at: datetime) -> None:
+    """A job type that a stage looks at."""
+
+
+def look_at(job: Job) -> dict[str, Any]:
+    """What a stage finds in a job's arguments."""
+    args = dict(job.args)
+    return {
+        "shown": str(args),
+        "password": args["password"].get(),
+        "tokens": [token.get() for token in args["tokens"]],
+        "at": type(args["at"]).__name__,
+    }
 
 
 class Later(Snooze):
@@ -90,6 +108,21 @@ def wait_for(mark: str, release: str) -> int:
     while not Path(release).exists():
         time.sleep(0.01)
     return os.getpid()
+
+
+def note(log: str, number: int, how: str = "end") -> int:
+    """Write down that it ran, and end: well, not at all, by exit, or with an error."""
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(fd, f"{number}\n".encode())
+    os.close(fd)
+    match how:
+        case "hang":
+            time.sleep(3600)
+        case "exit":
+            os._exit(9)
+        case "raise":
+            raise ValueError(number)
+    return number
 
 
 def ports() -> list[int]:

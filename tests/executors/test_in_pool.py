@@ -118,6 +118,33 @@ async def test_a_cancelled_job_that_runs_on_is_told(threads, caplog):
     assert "stubborn" in record.getMessage()
 
 
+class OfUnknownSize(futures.Executor):
+    """A pool that does not tell how many calls it takes at once, as Dask's."""
+
+    def __init__(self, pool: futures.Executor) -> None:
+        self.submit = pool.submit
+
+
+@pytest.mark.parametrize("pool", ["threads", "processes", "of unknown size"])
+async def test_a_pool_in_which_too_many_jobs_do_not_stop_is_worn_out(tmp_path, monkeypatch, pool):
+    monkeypatch.setattr("rxjobs.executors.in_pool.MOST_STUCK", 2)
+    of_processes = pool == "processes"
+    with futures.ProcessPoolExecutor(2, mp_context=spawn()) if of_processes else futures.ThreadPoolExecutor(2) as owned:
+        executor = in_pool(OfUnknownSize(owned) if pool == "of unknown size" else owned)
+        release = tmp_path / "release"
+        for n in (1, 2):
+            assert not executor.is_worn_out
+            mark = tmp_path / str(n)
+            task = asyncio.create_task(caught(executor, call_of(jobs.wait_for, str(mark), str(release))))
+            await until(mark.exists)
+            task.cancel()
+            assert isinstance(await task, asyncio.CancelledError)
+        assert executor.is_worn_out
+        assert "stuck=2" in repr(executor)
+        release.touch()
+        await until(lambda: not executor.is_worn_out)
+
+
 async def test_a_call_in_threads_that_is_asked_to_stop_is_waited_for_if_it_has_begun():
     running, let_go, began = threading.Event(), threading.Event(), []
 

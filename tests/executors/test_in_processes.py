@@ -392,7 +392,9 @@ if __name__ == "__main__":
         signal.signal(number, lambda *_: None)
     child = Child()
     print("new", flush=True)
-    print(read_answer(child.ask(write_request(call_of(add, 1, 2), {{}}, None))).value, flush=True)
+    child.give_turns(Child.GO)
+    child.send([write_request(call_of(add, 1, 2), {{}}, None)])
+    print(read_answer(child.hear()).value, flush=True)
     child.end()
     asyncio.run(main())
 """

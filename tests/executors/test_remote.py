@@ -1,12 +1,16 @@
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 
+from rxjobs.call import Call
 from rxjobs.errors import InvalidArguments
 from rxjobs.executors import remote
 from rxjobs.executors.ran import Ran
 from rxjobs.failure import Failure, RemoteFailure
 from rxjobs.outcome import Retry, Snooze
-from rxjobs.testing import conformance_jobs
+from rxjobs.secret import Secret
+from rxjobs.testing import a_job, conformance_jobs, job_type
 from rxjobs.testing.conformance_executor import call_of
 from tests.executors import jobs
 
@@ -32,6 +36,21 @@ def test_a_payload_that_does_not_fit_fails_that_job():
     ran = remote.read_answer(remote.answer(request))
     assert isinstance(ran.error, RemoteFailure)
     assert ran.error.failure.type == "rxjobs.errors.BadPayload"
+
+
+@pytest.mark.parametrize(("nested", "at"), [(False, "datetime"), (True, "str")])
+def test_a_stages_function_sees_the_arguments_as_their_types_and_secrets_in_any_case(nested, at):
+    def log_in(password: Secret[str], tokens: list[Secret[int]], at: datetime) -> None:
+        """A job type that another process cannot find: it knows its arguments' types by their JSON alone."""
+
+    definition = job_type(log_in if nested else jobs.log_in)
+    payload = definition.new(password="hunter2", tokens=[1, 2], at=datetime.now(UTC)).payload
+    job = a_job(definition=definition, payload=payload, args=definition.arguments.load(payload))
+    ran = remote.read_answer(remote.answer(remote.write_request(Call(jobs.look_at, job, takes_job=True), {}, None)))
+    assert ran.error is None
+    seen = ran.value
+    assert seen.pop("shown").startswith("{'password': ***, 'tokens': [***, ***], 'at': ")
+    assert seen == {"password": "hunter2", "tokens": [1, 2], "at": at}
 
 
 def test_assigns_that_json_cannot_carry_are_refused_before_they_are_sent():

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
 
 import rxjobs as rj
-from rxjobs.events import Event, JobFailed, JobStarted, JobStopped
+from rxjobs.events import Event, EventStream, JobFailed, JobStarted, JobStopped
+from rxjobs.middleware.breaker import Circuits
+from rxjobs.middleware.timeout import timeout as limit
+from rxjobs.perform import Next
 from rxjobs.testing import MemorySource, a_job, job_type, marbles
 from rxjobs.testing.watched import runs
 from tests.virtual import on_virtual_time
@@ -80,7 +84,10 @@ def test_a_handler_that_takes_too_long_fails_all():
 
 @pytest.mark.parametrize(("own", "expect", "end"), [(None, "-(ABC)-|", rj.Retry), (3, "--(ABC)|", rj.Complete)])
 def test_a_handler_without_a_timeout_has_the_shortest_of_its_jobs_types(own, expect, end):
-    types = [job_type(print, name=f"type_{seconds}", timeout=seconds) for seconds in (1, 30, None)]
+    types = [
+        job_type(print, name=f"type_{seconds}", timeout=seconds, middleware=(limit(seconds),) if seconds else ())
+        for seconds in (1, 30, None)
+    ]
     values = {letter: a_job(definition=one) for letter, one in zip("abc", types, strict=True)}
     values |= dict.fromkeys("ABC", end)
     marbles(rj.execute_batch(handler(lambda jobs: None), timeout=own), "[abc]--|", expect, values=values)
@@ -112,6 +119,46 @@ async def test_each_job_makes_its_events():
         await asyncio.sleep(3)
     kinds: list[type[Event]] = [type(event) for event in observed.events if isinstance(event, JobStarted | JobStopped | JobFailed)]
     assert kinds == [JobStarted, JobStarted, JobStopped, JobFailed]
+
+
+@on_virtual_time
+async def test_each_job_of_a_type_makes_its_events_and_counts_for_the_breaker_of_its_type():
+    events = EventStream()
+    seen: list[Event] = []
+    events.listen(seen.append)
+    circuits = Circuits(events.emit)
+    kind = job_type(print, events=events, middleware=(circuits.middleware("shaky", rj.Breaker(fail_max=3)),))
+    given: list[int] = []
+
+    def fail(jobs: list[rj.Job]) -> Any:
+        given.append(len(jobs))
+        raise ValueError("no")
+
+    source = MemorySource([a_job(definition=kind) for _ in range(5)])
+    async with runs(rj.pull(source, max_demand=3).pipe(rj.buffer(3, 5), rj.execute_batch(handler(fail)), rj.ack())):
+        await asyncio.sleep(10)  # before the first is tried again
+    assert circuits.states() == {"shaky": "open"}
+    assert given == [3], "the handler was given jobs that the open breaker holds back"
+    assert Counter(type(one.outcome) for one in source.settled) == {rj.Retry: 3, rj.Snooze: 2}
+    kinds = Counter(type(event) for event in seen)
+    assert (kinds[JobStarted], kinds[JobFailed], kinds[JobStopped]) == (5, 3, 2)
+
+
+@on_virtual_time
+async def test_a_middleware_that_waits_holds_up_the_call_and_is_stopped_with_it():
+    async def wait(job: rj.Job, call_next: Next) -> rj.Outcome:
+        if job.args["slow"]:
+            await asyncio.sleep(3600)
+        return await call_next(job)
+
+    kind = job_type(print, middleware=(wait,))
+    source = MemorySource([a_job(definition=kind, args={"slow": slow}) for slow in (False, True)])
+    calls: list[Any] = []
+    stream = rj.pull(source, max_demand=2).pipe(rj.buffer(2), rj.execute_batch(handler(calls.append)), rj.ack())
+    async with runs(stream, grace=0):
+        await asyncio.sleep(5)
+    assert calls == []
+    assert [type(one.outcome) for one in source.settled] == [rj.Release] * 2
 
 
 @on_virtual_time
