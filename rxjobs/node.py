@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -16,9 +16,12 @@ from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, SerialDisposable, SingleAssignmentDisposable
 
 from rxjobs.awaiting import LoopScheduler
+from rxjobs.cron import Cron
+from rxjobs.definition import Definition
 from rxjobs.events import EventStream, NodeCutOff, NodeJoined, NodeLeft, NodeLost
 from rxjobs.runner import Running
 from rxjobs.services.claims import lost_claims
+from rxjobs.services.cron import cron, declare
 from rxjobs.services.horizon import horizon
 from rxjobs.services.lead import Leadership, lead
 from rxjobs.services.lease import Lease
@@ -31,6 +34,7 @@ from rxjobs.services.stage import stage
 from rxjobs.services.unserved import unserved
 from rxjobs.services.watch import LoopWatch
 from rxjobs.settings import Settings
+from rxjobs.sources.looks import Looks
 from rxjobs.stopping import spawn
 from rxjobs.store.listener import Listener
 from rxjobs.store.store import Store
@@ -47,12 +51,25 @@ LEAVE_SECONDS = 2.0
 class Node:
     """A node, from its start to its end."""
 
-    def __init__(self, id: UUID, settings: Settings, store: Store, events: EventStream, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        id: UUID,
+        settings: Settings,
+        store: Store,
+        events: EventStream,
+        watcher: Watcher,
+        definitions: Mapping[str, Definition[..., Any]],
+        looks: Looks,
+        crons: Cron,
+    ) -> None:
         self.id = id
         self._settings = settings
         self._store = store
         self._events = events
         self._watcher = watcher
+        self._definitions = definitions
+        self._looks = looks
+        self._crons = crons
 
     async def join(
         self,
@@ -82,8 +99,8 @@ class Node:
         stack.push_async_callback(asyncio.to_thread, watch.stop)
         self._events.emit(NodeJoined(node=str(self.id)))
         if how.notify and not self._store.database.is_behind_pooler:
-            listening = spawn(scheduler.loop, Listener(self._store.database.apart(), self._store.channel, heard).listen())
-            stack.push_async_callback(_cancel, listening)
+            self._store.database.listener = listener = Listener(self._store.database.apart(), self._store.channel, heard)
+            stack.push_async_callback(_cancel, spawn(scheduler.loop, listener.listen()))
         services = CompositeDisposable(*(supervise(*service, scheduler) for service in self._services(running, held).items()))
         stack.callback(services.dispose)
 
@@ -94,8 +111,14 @@ class Node:
         leadership = Leadership(self.id, leading, emit)
         return {
             "lead": lead(store, leadership, leading),
-            "stage": stage(store, leadership, how.poll_seconds),
-            "rescue": rescue(store, leadership, every_seconds=how.rescue_seconds, lease_seconds=how.lease_seconds, emit=emit),
+            "stage": stage(store, leadership, self._looks.pending, how.poll_seconds),
+            "rescue": rescue(
+                store, leadership, self._definitions,
+                every_seconds=how.rescue_seconds, lease_seconds=how.lease_seconds, emit=emit,
+                may_be_gone=self._looks.may_be_gone,
+            ),
+            "cron": cron(store, leadership, self._crons.enqueue_slots, self._looks.changed),
+            "declare": declare(store, self.id, self._crons.columns),
             "prune": prune(store, leadership, how.keep),
             "horizon": horizon(store, leadership, emit=emit),
             "lost claims": lost_claims(store, self.id, held, every_seconds=how.heartbeat_seconds),

@@ -11,7 +11,7 @@ import msgspec
 
 from rxjobs.definition import Definition, check_number, check_queue
 from rxjobs.errors import InvalidOption, UnknownQueue
-from rxjobs.sources.controls import Controls
+from rxjobs.sources.looks import Looks
 from rxjobs.store.store import Rows, Store
 
 ALL = ""
@@ -56,12 +56,12 @@ class Queues:
         store: Callable[[], Store],
         definitions: Mapping[str, Definition[..., Any]],
         taken: Collection[str],
-        controls: Controls,
+        looks: Looks,
     ) -> None:
         self._store = store
         self._definitions = definitions
         self._taken = taken
-        self._controls = controls
+        self._looks = looks
 
     async def list(self) -> list[Queue]:
         """Every queue that a job type names, that holds unfinished jobs, that a node serves, or that something is asked of."""
@@ -120,9 +120,9 @@ class Queues:
 
     async def _done(self, queue: str, change: Coroutine[Any, Any, bool]) -> bool:
         """Have a change made, and heed it here before the caller is told."""
-        await self._controls.is_paused(queue)  # what it was before is to be known, so that what is new can be told
+        await self._looks.is_paused(queue)  # what it was before is to be known, so that what is new can be told
         is_new = await change
-        await self._controls.look()
+        await self._looks.look()
         return is_new
 
     async def _check(self, queue: str) -> None:

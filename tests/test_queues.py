@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
+from rxjobs.demand import Control
 from rxjobs.events import QueuePaused, QueueResumed, QueueScaled
 from rxjobs.testing import fill
 from tests.store.ground import a_node, a_shared_database, emptied
@@ -101,11 +102,11 @@ async def test_a_node_takes_its_own_number_before_that_of_all(app, connection):
     await app.queues.scale("mail", max_demand=7)
     await app.queues.scale("mail", max_demand=9, node="one")
     await app.queues.pause("mail")
-    (mine,) = await app.store.read_controls(["mail", "other"], ["one", "id"])
-    (other,) = await app.store.read_controls(["mail", "other"], ["two", "id"])
-    assert (mine["queue"], mine["is_paused"], mine["max_demand"]) == ("mail", True, 9)
-    assert (other["is_paused"], other["max_demand"]) == (True, 7)
-    assert await app.store.read_controls(["other"], ["one"]) == []
+    mine = await app.store.look(["mail", "other"], ["one", "id"])
+    other = await app.store.look(["mail", "other"], ["two", "id"])
+    assert mine.asked == {"mail": Control(is_paused=True, max_demand=9)}
+    assert other.asked == {"mail": Control(is_paused=True, max_demand=7)}
+    assert (await app.store.look(["other"], ["one"])).asked == {}
 
 
 async def test_a_queue_that_nothing_knows_of_is_refused(app, connection):

@@ -18,7 +18,7 @@ from rxjobs.store.store import Store
 
 log = logging.getLogger("rxjobs.horizon")
 
-EVERY_SECONDS = 15.0
+EVERY_SECONDS = 30.0
 LONG_SECONDS = 60.0
 
 

@@ -51,7 +51,7 @@ class Leadership:
 
 
 def lead(store: Store, leadership: Leadership, seconds: float, clock: Clock = time.monotonic) -> Observable[int | None]:
-    """The term in which this node leads, or None, asked again three times in the time that a leader has."""
+    """The term in which this node leads, or None, asked again twice in the time that a leader has."""
 
     async def ask() -> tuple[int | None, float]:
         at = clock()  # before the question: the server counts from its answer
@@ -61,4 +61,4 @@ def lead(store: Store, leadership: Leadership, seconds: float, clock: Clock = ti
         leadership.asked(*await patiently("asking who leads", ask))
         return leadership.term
 
-    return every(lambda: seconds / 3, once)
+    return every(lambda: seconds / 2, once)

@@ -10,7 +10,7 @@ from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 
 BATCH = 1000
-EVERY_SECONDS = 30.0
+EVERY_SECONDS = 60.0
 BETWEEN_BATCHES = 0.05
 
 

@@ -6,12 +6,17 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+import reactivex as rx
 from reactivex import Observable
+from reactivex import operators as ops
+from reactivex.subject import Subject
 
-from rxjobs.awaiting import every
+from rxjobs.awaiting import conflate_map
 from rxjobs.services.lead import Leadership
+from rxjobs.sources.looks import Seen, Since
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import LONG_AGO, Staged, Store
+from rxjobs.store.twins import give_way
 
 BATCH = 1000
 SOONEST = 0.01
@@ -26,27 +31,48 @@ SETTLED = timedelta(seconds=0.2)
 Clock = Callable[[], float]
 
 
-def stage(store: Store, leadership: Leadership, poll_seconds: float) -> Observable[int]:
-    """How many jobs the leader made available, again and again: when the next is due, and at the latest after `poll_seconds`."""
-    wait = poll_seconds
-    beginning = Beginning()
+def stage(
+    store: Store, leadership: Leadership, looks: Callable[[Since], Observable[Seen | None]], poll_seconds: float
+) -> Observable[int]:
+    """How many jobs the leader made available, whenever a look or what was staged last says that one is due, and when it is."""
 
-    async def once() -> int:
-        nonlocal wait
-        wait, term = poll_seconds, leadership.term
-        if term is None:
-            return 0
-        since = beginning.of_a_look(term)
-        staged = await patiently("staging jobs", lambda: store.stage_jobs(BATCH, leadership.node, term, since))
-        beginning.looked(since, staged)
-        wait = SOONEST if staged.jobs == BATCH else _soon(poll_seconds, staged.next)
-        return staged.jobs
+    def begin(_: object) -> Observable[int]:
+        beginning, staged = Beginning(), Subject[float | None]()
 
-    return every(lambda: wait, once)
+        def since() -> datetime | None:
+            term = leadership.term
+            return None if term is None else beginning.of_a_look(term)
 
+        def until_due(seen: Seen | None) -> float | None:
+            if seen is None:  # nothing is known
+                return 0.0
+            look = seen.look
+            if seen.since is not None and (look.next is None or look.next > 0):
+                beginning.looked(seen.since, Staged(0, look.next, look.at, look.seconds))
+            return look.next
 
-def _soon(poll_seconds: float, due: float | None) -> float:
-    return max(SOONEST, poll_seconds if due is None else min(poll_seconds, due))
+        async def work(_: object) -> list[int]:
+            term = leadership.term
+            if term is None:
+                return [0]
+            since = beginning.of_a_look(term)
+            found = await patiently(
+                "staging jobs", lambda: give_way(store, lambda: store.stage_jobs(BATCH, leadership.node, term, since))
+            )
+            beginning.looked(since, found)
+            staged.on_next(SOONEST if found.jobs == BATCH else found.next)
+            return [found.jobs]
+
+        def wait(seconds: float | None) -> Observable[object]:
+            return rx.timer(max(SOONEST, seconds or 0.0))
+
+        def is_soon(seconds: float | None) -> bool:
+            return seconds is not None and seconds <= poll_seconds
+
+        next_: Observable[float | None] = rx.merge(looks(since).pipe(ops.map(until_due)), staged)
+        return next_.pipe(ops.filter(is_soon), ops.map(wait), ops.switch_latest(), conflate_map(work))
+
+    return rx.defer(begin)
 
 
 class Beginning:

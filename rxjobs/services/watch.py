@@ -44,7 +44,7 @@ class LoopWatch:
         self._thread.join(timeout=5)
 
     def _watch(self) -> None:
-        while not self._stopping.wait(self._seconds / 4):
+        while not self._stopping.wait(self._seconds / 2):
             asked, answered = time.monotonic(), threading.Event()
             self._do(answered.set)
             if not answered.wait(self._seconds) and not answered.wait(MOMENT) and not self._stopping.is_set():

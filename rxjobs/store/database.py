@@ -8,11 +8,11 @@ import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import asyncpg
 
-from rxjobs.errors import NoDatabase, NotOpen
+from rxjobs.errors import InvalidDSN, NoDatabase, NotOpen
 from rxjobs.store.lines import Lines, no_connection
 from rxjobs.store.patience import passes
 
@@ -38,6 +38,15 @@ Connection = Any
 """An asyncpg connection, or a pool's stand-in for one."""
 
 
+class Line(Protocol):
+    """A connection that is there for something else."""
+
+    @property
+    def is_free(self) -> bool: ...
+
+    async def fetch(self, sql: str, *args: Any) -> list[asyncpg.Record]: ...
+
+
 class Database:
     """A PostgreSQL database and the connections to it."""
 
@@ -49,6 +58,8 @@ class Database:
         self._lines: dict[str, Lines] = {}
         self.is_behind_pooler = True
         """Whether something stands between that may give every transaction another session, as PgBouncer does: known once open."""
+        self.listener: Line | None = None
+        """What listens, while something does: what is asked again and again is asked there, if it is free."""
 
     async def open(self) -> None:
         """Connect; raises NoDatabase where nothing answers, or not to us."""
@@ -69,8 +80,6 @@ class Database:
         except (*_REFUSALS, OSError, asyncpg.InterfaceError, TimeoutError) as error:
             await self.close()
             raise _no_database(self.dsn, error) from error
-        except ValueError:
-            raise _no_dsn(self.dsn) from None
 
     async def close(self) -> None:
         """Disconnect, at once where the server does not answer."""
@@ -91,6 +100,10 @@ class Database:
         Raises TimeoutError, which says why, where no connection is to be had within `acquire_timeout`.
         """
         pool = self._open_pool(self._pool)
+        if on == "listening":
+            if self.listener is not None and self.listener.is_free:
+                return await self.listener.fetch(sql, *args)
+            on = "reserved"
         if on is not None and not (on in MAY_OVERFLOW and self._lines[on].is_full):
             return await self._lines[on].fetch(sql, *args, timeout=timeout)
         connection = await self._acquire(pool)
@@ -177,11 +190,13 @@ class Database:
                 statement_cache_size=self._kept_prepared,
                 server_settings=self._settings,
             )
-        except (*_REFUSALS, asyncpg.ClientConfigurationError) as error:
-            if passes(error) and not isinstance(error, ValueError):
+        except _REFUSALS as error:
+            if passes(error):
                 raise
             raise _no_database(self.dsn, error) from error
-        except ValueError:
+        except asyncpg.ClientConfigurationError as error:
+            raise InvalidDSN(_no_connection(self.dsn, error)) from error
+        except (ValueError, OverflowError):  # of a port that is no number, or too large a one
             raise _no_dsn(self.dsn) from None
 
 
@@ -210,13 +225,17 @@ async def _keep(connection: asyncpg.Connection[Any]) -> None:
 
 
 def _no_database(dsn: str, error: BaseException) -> NoDatabase:
+    return NoDatabase(_no_connection(dsn, error))
+
+
+def _no_connection(dsn: str, error: BaseException) -> str:
     reason = str(error) or type(error).__name__
-    return NoDatabase(f"no connection to {masked(dsn)}: {reason}. Is the server up, and is RXJOBS_DSN, --dsn or App(dsn) right?")
+    return f"no connection to {masked(dsn)}: {reason}. Is the server up, and is RXJOBS_DSN, --dsn or App(dsn) right?"
 
 
-def _no_dsn(dsn: str) -> NoDatabase:
+def _no_dsn(dsn: str) -> InvalidDSN:
     # what could not be read may be a part of the password, so that the parser's own words are not passed on
-    return NoDatabase(
+    return InvalidDSN(
         f"{masked(dsn)} is no DSN of PostgreSQL: it is postgresql://user:password@host:5432/database, with %40 and the like for "
         "special characters in a password. Is RXJOBS_DSN, --dsn or App(dsn) right?"
     )

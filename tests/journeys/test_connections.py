@@ -171,7 +171,7 @@ async def test_a_table_that_somebody_keeps_for_himself_is_waited_for_in_short_tr
 
 INTERNAL = (
     "fetch_jobs", "ack_completed", "ack_jobs", "find_acked", "renew_lease", "lead", "stage_jobs", "expired_nodes", "rescue_jobs",
-    "bury", "lost_claims", "serve", "unserved", "leave", "resign",
+    "bury", "lost_claims", "serve", "unserved", "leave", "resign", "look",
 )  # fmt: skip
 """What a node asks by itself and is to be seen within seconds."""
 

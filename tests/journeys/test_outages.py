@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
+from rxjobs.store.statements import statement
 from rxjobs.testing import fill
 from tests.proxy import Proxy
 from tests.servers import PrivatePostgres
@@ -213,17 +214,23 @@ async def test_a_listener_that_is_cut_off_comes_back_and_misses_nothing(dsn):
     async def work(n: int) -> None:
         ran.append(n)
 
-    listeners = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+    wakes = []
+    app.woken.subscribe(wakes.append)
+    look = statement("look", "rxjobs").partition("\n")[0]
+    listeners = (
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+        f"AND (query LIKE 'LISTEN%' OR query LIKE '{look}%')"  # what is asked where it listens
+    )
     connection = await asyncpg.connect(dsn)
     async with app.running():
-        await until(lambda: connection.fetchval(listeners))
         for round_ in range(3):
+            await until(lambda round_=round_: wakes.count(None) == round_ + 1)  # it listens
             await connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({listeners}) AS listening")
             for n in range(10):  # some of them while nobody listens
                 await work.enqueue(10 * round_ + n)
                 await asyncio.sleep(0.01)
             await until(lambda round_=round_: len(ran) == 10 * round_ + 10, seconds=10)
-            await until(lambda: connection.fetchval(listeners))
+        await until(lambda: wakes.count(None) == 4)
         await work.enqueue(30)
         await until(lambda: 30 in ran, seconds=5)
     await connection.close()
@@ -238,13 +245,11 @@ async def test_junk_notifications_change_nothing(dsn, caplog):
     async def work(n: int) -> None:
         ran.append(n)
 
+    wakes = []
+    app.woken.subscribe(wakes.append)
     connection = await asyncpg.connect(dsn)
     async with app.running():
-        await until(
-            lambda: connection.fetchval(
-                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
-            )
-        )
+        await until(lambda: wakes)  # it listens
         for junk in ("", "x" * 7_999, "default\x01", '{"pause": "default"}', "défaut"):
             await connection.execute("SELECT pg_notify('rxjobs', $1)", junk)
         await work.enqueue(1)

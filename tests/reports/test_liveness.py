@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
+from rxjobs.store.statements import statement
 from rxjobs.testing import fill
 from tests.journeys.conftest import Worker
 from tests.waiting import until
@@ -153,9 +154,10 @@ async def test_connections_that_are_ended_under_running_jobs_cost_no_run_and_the
         for part in range(3):
             await until(lambda: len(runs) > 200 * (part + 1))  # noqa: B023
             assert await connection.fetchval(ADVISORY_LOCKS) == 0
+            await until(lambda: connection.fetchval(f"SELECT count(*) >= 4 FROM pg_stat_activity WHERE {OURS}"))
             assert await connection.fetchval(END_ALL) >= 4  # a connection each to listen and to renew, and what the pools have
         await until(lambda: connection.fetchval("SELECT count(*) = 1000 FROM rxjobs.finished_jobs WHERE state = 'completed'"))
-        await until(lambda: connection.fetchval(LISTENERS))  # both listen again
+        await until(lambda: connection.fetchval(LISTENERS))  # both listen again, and ask there what there is to do
         ended = time.monotonic()
         await apps[1].enqueue(apps[1].definition("work").new(n=1_000, value=nested))
         await until(lambda: runs[1_000] == 1)
@@ -167,7 +169,8 @@ async def test_connections_that_are_ended_under_running_jobs_cost_no_run_and_the
 
 OURS = "application_name = 'rxjobs' AND datname = current_database()"
 END_ALL = f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {OURS}"
-LISTENERS = f"SELECT count(*) = 2 FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND {OURS}"
+LOOK = statement("look", "rxjobs").partition("\n")[0]
+LISTENERS = f"SELECT count(*) = 2 FROM pg_stat_activity WHERE (query LIKE 'LISTEN%' OR query LIKE '{LOOK}%') AND {OURS}"
 ADVISORY_LOCKS = (
     "SELECT count(*) FROM pg_locks JOIN pg_database ON oid = database WHERE locktype = 'advisory' AND datname = current_database()"
 )

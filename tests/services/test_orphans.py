@@ -9,7 +9,7 @@ async def test_a_job_whose_node_nobody_knows_is_rescued(connection, store, sched
     id_ = await a_claimed_row(connection, uuid4())
     found = asyncio.Queue()
     watching = rescue(
-        store, leadership, every_seconds=0.01, lease_seconds=0.0, emit=lambda event: None, orphans_seconds=0.0
+        store, leadership, {}, every_seconds=0.01, lease_seconds=0.0, emit=lambda event: None, orphans_seconds=0.0
     ).subscribe(found.put_nowait, scheduler=scheduler)
     try:
         assert await asyncio.wait_for(found.get(), 20) == 1

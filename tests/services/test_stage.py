@@ -3,16 +3,34 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
+from rxjobs.awaiting import every
 from rxjobs.services.stage import BATCH, SETTLED, Beginning, stage
+from rxjobs.sources.looks import Seen
 from rxjobs.store.store import LONG_AGO, Staged
 from tests.store.ground import a_row, states
+from tests.waiting import until
+
+
+def looks_at(store, poll_seconds, beginnings=None):
+    """What a node with nothing but this service sees; `beginnings` takes from when on it looked."""
+
+    def looks(since):
+        async def look():
+            begun = since()
+            if beginnings is not None:
+                beginnings.append(begun)
+            return Seen(await store.look([], [], since=begun), (), begun, frozenset())
+
+        return every(lambda: poll_seconds, look)
+
+    return looks
 
 
 async def test_what_waits_is_staged_when_it_is_due_and_not_at_the_next_poll(connection, store, scheduler, leadership):
     await a_row(connection, state="scheduled")
     await connection.execute("UPDATE rxjobs.live_jobs SET scheduled_at = now() + interval '0.4 seconds'")
     staged = asyncio.Queue()
-    watching = stage(store, leadership, poll_seconds=600).subscribe(staged.put_nowait, scheduler=scheduler)
+    watching = stage(store, leadership, looks_at(store, 600), poll_seconds=600).subscribe(staged.put_nowait, scheduler=scheduler)
     async with asyncio.timeout(5):
         while await staged.get() == 0:
             pass
@@ -24,7 +42,7 @@ async def test_what_waits_is_staged_when_it_is_due_and_not_at_the_next_poll(conn
 async def test_more_than_one_batch_is_staged_without_a_pause(connection, store, scheduler, leadership):
     await connection.execute("INSERT INTO rxjobs.live_jobs (type, state) SELECT 'work', 'retryable' FROM generate_series(1, 2500)")
     staged = asyncio.Queue()
-    watching = stage(store, leadership, poll_seconds=600).subscribe(staged.put_nowait, scheduler=scheduler)
+    watching = stage(store, leadership, looks_at(store, 600), poll_seconds=600).subscribe(staged.put_nowait, scheduler=scheduler)
     async with asyncio.timeout(10):
         assert [await staged.get() for _ in range(3)] == [1000, 1000, 500]
     watching.dispose()
@@ -43,10 +61,10 @@ async def test_what_is_committed_late_is_staged_all_the_same_though_looks_begin_
         DELETE FROM rxjobs.live_jobs
         """
     )
-    staged = asyncio.Queue()
-    watching = stage(store, leadership, poll_seconds=0.05).subscribe(staged.put_nowait, scheduler=scheduler)
-    for _ in range(3):
-        await staged.get()
+    staged, beginnings = asyncio.Queue(), []
+    looks = looks_at(store, 0.05, beginnings)
+    watching = stage(store, leadership, looks, poll_seconds=0.05).subscribe(staged.put_nowait, scheduler=scheduler)
+    await until(lambda: any(begun != LONG_AGO for begun in beginnings))
     late = await a_row(connection, state="scheduled", scheduled_at=datetime.now(UTC) - timedelta(minutes=30))
     async with asyncio.timeout(20):
         while await staged.get() == 0:
