@@ -1,15 +1,19 @@
 """rxjobs: a reactive-streams job runner for Python, on reactivex and PostgreSQL."""
 
 from rxjobs.app import App
+from rxjobs.autoscaling import autoscale
 from rxjobs.codec import Codec, EncryptedCodec
+from rxjobs.cron import CronEntry
 from rxjobs.definition import Breaker, Definition, Enqueued, NewJob
 from rxjobs.demand import Source
 from rxjobs.errors import (
     BadPayload,
     BrokenSeal,
     ChildDied,
+    DuplicateJob,
     DuplicateJobType,
     InvalidArguments,
+    InvalidDSN,
     InvalidOption,
     MissingKey,
     NoDatabase,
@@ -19,6 +23,7 @@ from rxjobs.errors import (
     PoolBroken,
     RxJobsError,
     SchemaTooNew,
+    UnknownCron,
     UnknownJobType,
     UnknownQueue,
     WornOut,
@@ -29,6 +34,9 @@ from rxjobs.executors.in_threads import in_threads
 from rxjobs.executors.on_loop import on_loop
 from rxjobs.job import Job, State, current_job
 from rxjobs.operators.ack import ack
+from rxjobs.operators.balance import balance
+from rxjobs.operators.branch import Branch, branch
+from rxjobs.operators.broadcast import broadcast
 from rxjobs.operators.buffer import buffer
 from rxjobs.operators.complete import complete
 from rxjobs.operators.enqueue import enqueue
@@ -36,29 +44,41 @@ from rxjobs.operators.enrich import enrich, map
 from rxjobs.operators.execute import execute
 from rxjobs.operators.execute_batch import execute_batch
 from rxjobs.operators.filter import filter
+from rxjobs.operators.partition import partition
+from rxjobs.operators.rate_limit import rate_limit
+from rxjobs.operators.tap import tap
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 from rxjobs.secret import Secret
+from rxjobs.sources.async_iterable import AsyncIterableSource
+from rxjobs.sources.iterable import IterableSource
 from rxjobs.sources.memory import MemorySource
 from rxjobs.sources.postgres import PostgresSource
 from rxjobs.sources.pull import pull
+from rxjobs.unique import Unique
 
 __all__ = [
     "App",
+    "AsyncIterableSource",
     "BadPayload",
+    "Branch",
     "Breaker",
     "BrokenSeal",
     "Cancel",
     "ChildDied",
     "Codec",
     "Complete",
+    "CronEntry",
     "Definition",
     "Discard",
+    "DuplicateJob",
     "DuplicateJobType",
     "EncryptedCodec",
     "Enqueued",
     "Finished",
     "InvalidArguments",
+    "InvalidDSN",
     "InvalidOption",
+    "IterableSource",
     "Job",
     "MemorySource",
     "MissingKey",
@@ -78,10 +98,16 @@ __all__ = [
     "Snooze",
     "Source",
     "State",
+    "Unique",
+    "UnknownCron",
     "UnknownJobType",
     "UnknownQueue",
     "WornOut",
     "ack",
+    "autoscale",
+    "balance",
+    "branch",
+    "broadcast",
     "buffer",
     "complete",
     "current_job",
@@ -95,5 +121,8 @@ __all__ = [
     "in_threads",
     "map",
     "on_loop",
+    "partition",
     "pull",
+    "rate_limit",
+    "tap",
 ]

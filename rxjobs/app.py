@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,17 +15,18 @@ from reactivex.subject import Subject
 
 from rxjobs import log_lines
 from rxjobs import settings as settings_
+from rxjobs.autoscaling import Autoscale
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.backoff import Backoff
 from rxjobs.call import Executor
 from rxjobs.client import Client
-from rxjobs.codec import Codec, PlainCodec
+from rxjobs.codec import Codec, checked
+from rxjobs.cron import Cron
 from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, Enqueued, NewJob, Options, options_of
 from rxjobs.errors import DuplicateJobType, InvalidOption, NotOpen, UnknownJobType, UnknownQueue
 from rxjobs.events import Emit, EventStream
 from rxjobs.executors.in_threads import in_threads
 from rxjobs.executors.on_loop import on_loop
-from rxjobs.failure import qualified_name
 from rxjobs.job import Job
 from rxjobs.jobs import Jobs
 from rxjobs.middleware.breaker import Circuits
@@ -33,18 +35,20 @@ from rxjobs.node import Node
 from rxjobs.perform import Middleware, performer
 from rxjobs.pipeline import CONCURRENCY, default_pipeline
 from rxjobs.queues import Queues
-from rxjobs.runner import Pipeline, Running
+from rxjobs.runner import Pipeline, Running, named
 from rxjobs.serving import serve
-from rxjobs.sources.controls import Controls
+from rxjobs.sources.looks import Looks
 from rxjobs.sources.postgres import PostgresSource
 from rxjobs.sources.pull import pull
 from rxjobs.store import migrate as migrations
 from rxjobs.store.database import Database
 from rxjobs.store.served import is_embedded, served
 from rxjobs.store.store import Store
+from rxjobs.sync import Sync
 from rxjobs.telemetry.metrics import Metrics
 from rxjobs.telemetry.providers import Telemetry
 from rxjobs.telemetry.tracing import Tracing
+from rxjobs.unique import Unique
 
 log = logging.getLogger("rxjobs")
 
@@ -67,17 +71,20 @@ class App:
     ) -> None:
         self.settings = settings_.load({"dsn": dsn, **settings})
         log_lines.guard()
-        self.codec = _checked_codec(codec)
+        self.codec = checked(codec)
         self.events = EventStream()
         self.definitions: dict[str, Definition[..., Any]] = {}
         self.id: UUID = uuid4()
         self.woken: Subject[str | None] = Subject()
         self._queues_taken: set[str] = set()
         self.jobs = Jobs(lambda: self.store, self.definitions)
-        self.controls = Controls(self)
-        self.queues = Queues(lambda: self.store, self.definitions, self._queues_taken, self.controls)
-        self._tracing = Tracing(telemetry or Telemetry())
-        self._metrics = Metrics(self.definitions, telemetry or Telemetry())
+        self.looks = Looks(self)
+        self.cron = Cron(lambda: self.store, self._client_here)
+        self.queues = Queues(lambda: self.store, self.definitions, self._queues_taken, self.looks)
+        self._telemetry = telemetry or Telemetry()
+        self.sync = Sync(self._twin, self._joining_client)
+        self._tracing = Tracing(self._telemetry)
+        self._metrics = Metrics(self.definitions, self._telemetry)
         self.events.listen(self._metrics.hear)
         self._circuits = Circuits(self.events.emit)
         self._loop_executor: Executor = on_loop()
@@ -110,6 +117,7 @@ class App:
         timeout: float | None = None,
         backoff: Backoff | None = None,
         executor: Executor | None = None,
+        unique: Unique | None = None,
         breaker: Breaker | None = DEFAULT_BREAKER,
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
@@ -133,7 +141,7 @@ class App:
         self,
         queue: str,
         *,
-        max_demand: int = 2 * CONCURRENCY,
+        max_demand: int | Autoscale = 2 * CONCURRENCY,
         min_demand: int | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Observable[Job]:
@@ -143,7 +151,7 @@ class App:
 
     def pipeline(self, stream: Observable[Any], name: str | None = None) -> Observable[Any]:
         """Declare a pipeline, to be run by `app.run()` and `rxjobs run`."""
-        self._pipelines.append(_pipeline(stream, name or f"pipeline-{len(self._pipelines) + 1}"))
+        self._pipelines.append(named(stream, name or f"pipeline-{len(self._pipelines) + 1}"))
         return stream
 
     def definition(self, name: str) -> Definition[..., Any]:
@@ -305,6 +313,17 @@ class App:
 
     # inside
 
+    def _joining_client(self) -> Client:
+        """A client for callers with connections of their own: it has none."""
+        store = Store(Database(""), self.settings.schema, notify=self.settings.notify, max_args_bytes=self.max_args_bytes)
+        return Client(store, self.events, [self._tracing.around_insert])
+
+    def _twin(self) -> App:
+        """Another app for the same jobs, to be open in another event loop."""
+        twin = App(telemetry=self._telemetry, codec=self.codec, **dataclasses.asdict(self.settings))
+        twin.definitions.update(self.definitions)
+        return twin
+
     def _declare(self, function: Callable[..., Any], options: Options) -> Definition[..., Any]:
         if options.name in self.definitions:
             raise DuplicateJobType(f"two job types are named {options.name!r}; give one of them another name: @app.job(name=...)")
@@ -320,7 +339,7 @@ class App:
         return definition
 
     def _choose(self, pipelines: Sequence[Observable[Any] | Pipeline]) -> list[Pipeline]:
-        chosen = [_pipeline(stream, f"pipeline-{place}") for place, stream in enumerate(pipelines, 1)]
+        chosen = [named(stream, f"pipeline-{place}") for place, stream in enumerate(pipelines, 1)]
         if not chosen and self._pipelines:
             self._warn_of_queues_that_wait()
         chosen = chosen or self._pipelines or self.default_pipelines()
@@ -368,7 +387,7 @@ class App:
             pipelines, scheduler, self.events,
             max_restarts=how.max_restarts, restart_window=how.restart_window, max_memory=how.max_memory, executors=self._executors,
         )  # fmt: skip
-        node = Node(self.id, how, self.store, self.events, self._metrics)
+        node = Node(self.id, how, self.store, self.events, self._metrics, self.definitions, self.looks, self.cron)
         await node.join(stack, scheduler, self.woken.on_next, running)
         self._running = running
         stack.push_async_callback(running.close_executors)
@@ -378,23 +397,3 @@ class App:
     def _executors(self) -> set[Executor]:
         named = {definition.how.executor for definition in self.definitions.values()}
         return {self._thread_executor, *(executor for executor in named if executor is not None)}
-
-
-def _checked_codec(codec: Any) -> Codec:
-    if codec is None:
-        return PlainCodec()
-    if isinstance(codec, type) or not isinstance(codec, Codec):
-        # its class only: what was given may be a key
-        kind = qualified_name(type(codec))
-        raise InvalidOption(f"codec takes an object with seal and open, such as rj.EncryptedCodec(keys=...), not one of {kind}")
-    return codec
-
-
-def _pipeline(stream: Any, name: str) -> Pipeline:
-    if isinstance(stream, Pipeline):
-        return stream
-    if not isinstance(stream, Observable):
-        raise InvalidOption(
-            f"a pipeline is an Observable, such as app.source(queue).pipe(rj.execute(), rj.ack()), not {stream!r:.100}"
-        )
-    return Pipeline(name, stream)

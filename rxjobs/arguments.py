@@ -66,21 +66,21 @@ class Arguments:
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._name = name
         parameters = _parameters_of(function, name)
-        self._parameters = {p.name: p for p in parameters if p.kind is not Kind.VAR_KEYWORD}
+        self.parameters = {p.name: p for p in parameters if p.kind is not Kind.VAR_KEYWORD}
         self._positional = [p.name for p in parameters if p.kind in (Kind.POSITIONAL_ONLY, Kind.POSITIONAL_OR_KEYWORD)]
         self._nameless = {p.name for p in parameters if p.kind in (Kind.POSITIONAL_ONLY, Kind.VAR_POSITIONAL)}
         self._rest = next((p.name for p in parameters if p.kind is Kind.VAR_POSITIONAL), None)
-        self._optional = [p.name for p in self._parameters.values() if _is_optional(p)]
+        self._optional = [p.name for p in self.parameters.values() if _is_optional(p)]
         self._types = {p.name: _type_of(p, function, name) for p in parameters}
         self._secret = {p for p, kind in self._types.items() if _may_hold_secret(kind)}
         self._decoders = {p: msgspec.json.Decoder(kind, dec_hook=from_form) for p, kind in self._types.items()}
-        self._extra = next((p.name for p in parameters if p.kind is Kind.VAR_KEYWORD), None)
+        self.extra = next((p.name for p in parameters if p.kind is Kind.VAR_KEYWORD), None)
         self._decode = self._build_decoder().decode
 
     def _build_decoder(self) -> msgspec.json.Decoder[msgspec.Struct]:
         defaults = dict.fromkeys(self._optional, _ABSENT)
-        fields = [(name, self._types[name], defaults.get(name, msgspec.NODEFAULT)) for name in self._parameters]
-        struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=self._extra is None)
+        fields = [(name, self._types[name], defaults.get(name, msgspec.NODEFAULT)) for name in self.parameters]
+        struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=self.extra is None)
         return msgspec.json.Decoder(struct, dec_hook=from_form)
 
     def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], max_bytes: int) -> str:
@@ -129,7 +129,7 @@ class Arguments:
         rest = named.pop(self._rest, ()) if self._rest else ()
         leading = [name for name in self._positional if rest or name in self._nameless]
         # a default stands in for what was left out before a later argument, as in a row that another program wrote
-        positional = [named.pop(name, self._parameters[name].default) for name in leading]
+        positional = [named.pop(name, self.parameters[name].default) for name in leading]
         return (*positional, *rest), named
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,9 +151,9 @@ class Arguments:
         values: dict[str, Any] = asdict(self._decode(text))
         if self._optional:
             values = {name: value for name, value in values.items() if value is not _ABSENT}
-        if self._extra:
-            more = {name: raw for name, raw in _RAW.decode(text).items() if name not in self._parameters}
-            values |= {name: self._decoders[self._extra].decode(raw) for name, raw in more.items()}
+        if self.extra:
+            more = {name: raw for name, raw in _RAW.decode(text).items() if name not in self.parameters}
+            values |= {name: self._decoders[self.extra].decode(raw) for name, raw in more.items()}
         return values
 
     def _why_refused(self, given: Mapping[str, Any], error: Exception) -> Refusal:
@@ -173,7 +173,7 @@ class Arguments:
         for name in given:
             step = spell_step(name)
             if refusal.path == step or refusal.path.startswith((f"{step}.", f"{step}[")):
-                parameter = name if name in self._parameters or not self._extra else self._extra
+                parameter = name if name in self.parameters or not self.extra else self.extra
                 if parameter in self._secret:
                     return Refusal(step, f"expected {_spell(self._types[parameter])}, {unfit}")
                 misplaced = Refusal(step, "expected a secret only where it is annotated as Secret[...], got one")
@@ -190,9 +190,9 @@ class Arguments:
 
     def _find_wrong_name(self, given: Mapping[str, Any]) -> Refusal | None:
         for name in given:
-            if name not in self._parameters and not self._extra:
-                return Refusal(spell_step(name), f"expected only {', '.join(self._parameters) or 'none'}, got this one")
-        for name in self._parameters:
+            if name not in self.parameters and not self.extra:
+                return Refusal(spell_step(name), f"expected only {', '.join(self.parameters) or 'none'}, got this one")
+        for name in self.parameters:
             if name not in given and name not in self._optional:
                 return Refusal(spell_step(name), f"expected {_spell(self._types[name])}, got nothing")
         return None
@@ -205,7 +205,7 @@ class Arguments:
         return None
 
     def _find_misfit(self, name: str, text: Any, given: Any) -> Refusal | None:
-        parameter = name if name in self._parameters or not self._extra else self._extra
+        parameter = name if name in self.parameters or not self.extra else self.extra
         decoder = self._decoders[parameter]
         try:
             decoder.decode(text)

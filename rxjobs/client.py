@@ -12,10 +12,11 @@ import asyncpg
 from rxjobs.definition import Enqueued, NewJob
 from rxjobs.errors import InvalidOption
 from rxjobs.events import EventStream, JobsEnqueued
-from rxjobs.failure import qualified_name
 from rxjobs.stopping import spawn
 from rxjobs.store.encoding import to_json
+from rxjobs.store.joining import joined, whole
 from rxjobs.store.store import Store
+from rxjobs.store.twins import insert_unique, refusal
 from rxjobs.store.waking import Waking
 
 BATCH = 1000
@@ -34,14 +35,14 @@ class Client:
         self._store = store
         self._events = events
         self._around = around
-        self._waking = Waking(store)
+        self._waking = Waking(store.notify_queues)
         self._waiting: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
         self._inserting = False
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         """Insert one job. With a connection the insert is part of its transaction, else it is committed on return."""
         _checked(new)
-        insert: Insert = self._share if connection is None else lambda news: self._insert(news, connection)
+        insert: Insert = self._share if connection is None else lambda news: self._insert(news, connection, refuses=True)
         (enqueued,) = await self._through(insert, [new])
         return enqueued
 
@@ -53,7 +54,7 @@ class Client:
         """As enqueue_many, giving each row as soon as its batch is inserted: any number of jobs in the memory of two batches."""
 
         def insert(batch: list[NewJob]) -> Coroutine[Any, Any, list[Enqueued]]:
-            return self._through(lambda news: self._insert(news, connection), batch)
+            return self._through(lambda news: self._insert(news, connection, refuses=True), batch)
 
         # a caller's own connection may be in the caller's use while rows are given out
         inserted = _in_turn if connection is not None else _ahead
@@ -91,7 +92,7 @@ class Client:
 
     async def _insert_shared(self, batch: Sequence[tuple[NewJob, asyncio.Future[Enqueued]]]) -> None:
         try:
-            rows = await self._insert([new for new, _ in batch], None)
+            rows = await self._insert([new for new, _ in batch], None, refuses=False)
         except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
             # refused, so that nothing was inserted: who is to blame is found by inserting each alone
             if len(batch) == 1:
@@ -104,20 +105,34 @@ class Client:
             if not isinstance(error, Exception):
                 raise
         else:
-            for (_, future), row in zip(batch, rows, strict=True):
-                if not future.done():
+            for (new, future), row in zip(batch, rows, strict=True):
+                if future.done():
+                    continue
+                if (refused := refusal(new, row)) is not None:
+                    future.set_exception(refused)
+                else:
                     future.set_result(row)
 
-    async def _insert(self, jobs: Sequence[NewJob], connection: Any) -> list[Enqueued]:
+    async def _insert(self, jobs: Sequence[NewJob], connection: Any, *, refuses: bool) -> list[Enqueued]:
+        """Insert jobs together; where it `refuses`, none of them if one is a duplicate that was to be an error."""
         queues = {job.queue for job in jobs}
-        # in a transaction of the caller's own it is the commit that wakes, whenever that comes
-        notify = connection is not None or self._waking.may_notify(queues)
-        enqueued = [Enqueued(*row) for row in await self._store.insert_jobs(jobs, _asyncpg(connection), notify=notify)]
-        if not notify:
-            self._waking.owe(queues)
+        if connection is None:
+            with self._waking.inserting(queues, len(jobs)) as wakes:
+                enqueued = await self._insert_rows(jobs, None, notify=wakes, refuses=refuses)
+        else:  # it is the commit of the caller's own transaction that wakes, whenever that comes
+            enqueued = await self._insert_rows(jobs, await joined(connection), notify=True, refuses=refuses)
         if self._events.heard:
-            self._tell(jobs)
+            self._tell([job for job, row in zip(jobs, enqueued, strict=True) if not row.duplicate])
         return enqueued
+
+    async def _insert_rows(self, jobs: Sequence[NewJob], connection: Any, *, notify: bool, refuses: bool) -> list[Enqueued]:
+        if all(job.unique is None for job in jobs):
+            return [Enqueued(*row) for row in await self._store.insert_jobs(jobs, connection, notify=notify)]
+        if connection is None:
+            async with self._store.database.transaction() as ours:
+                return await insert_unique(self._store, jobs, ours, notify=notify, refuses=refuses)
+        async with whole(connection):
+            return await insert_unique(self._store, jobs, connection, notify=notify, refuses=refuses)
 
     def _tell(self, jobs: Sequence[NewJob]) -> None:
         counts: dict[tuple[str, str], int] = {}
@@ -136,12 +151,6 @@ def _fail(batch: Sequence[tuple[NewJob, asyncio.Future[Enqueued]]], error: BaseE
     for _, future in batch:
         if not future.done():
             future.set_exception(error)
-
-
-def _asyncpg(connection: Any) -> Any:
-    if connection is None or isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
-        return connection
-    raise InvalidOption(f"connection= takes an asyncpg connection (of a pool or not), not {qualified_name(type(connection))}")
 
 
 InsertBatch = Callable[[list[NewJob]], Coroutine[Any, Any, list[Enqueued]]]

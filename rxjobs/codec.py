@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from rxjobs.errors import BadPayload, BrokenSeal, InvalidOption, MissingKey
+from rxjobs.failure import qualified_name
 from rxjobs.payload import ENCODER, load_untyped
 from rxjobs.secret import MARK as SECRET_MARK
 from rxjobs.secret import MASK, mask
@@ -166,3 +167,14 @@ def _key_bytes(id_: object, key: object) -> bytes:
             f"key {id_} is no key: it takes {KEY_BYTES} bytes, or the URL-safe base64 of so many, such as secrets.token_urlsafe(32)"
         )
     return bytes(given)
+
+
+def checked(codec: Any) -> Codec:
+    """The codec that an app was given, or one that leaves arguments as they are; raises InvalidOption for what is none."""
+    if codec is None:
+        return PlainCodec()
+    if isinstance(codec, type) or not isinstance(codec, Codec):
+        # its class only: what was given may be a key
+        kind = qualified_name(type(codec))
+        raise InvalidOption(f"codec takes an object with seal and open, such as rj.EncryptedCodec(keys=...), not one of {kind}")
+    return codec

@@ -5,17 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from rxjobs.arguments import Arguments, dump_untyped
+from rxjobs.arguments import Arguments, dump_untyped, load_untyped
 from rxjobs.backoff import Backoff
 from rxjobs.codec import Codec, shown
 from rxjobs.errors import InvalidArguments, InvalidOption
 from rxjobs.failure import clean
+from rxjobs.payload import ENCODER
+from rxjobs.unique import Unique, UniqueClaim
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,6 +71,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     meta: Mapping[str, Any] = {}
     delay: float = 0.0
     scheduled_at: datetime | None = None
+    unique: UniqueClaim | None = None
 
     def __repr__(self) -> str:
         return msgspec.Struct.__repr__(msgspec.structs.replace(self, payload=shown(self.payload)))
@@ -106,6 +110,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     backoff: Backoff | None = None
     executor: Any = None
+    unique: Unique | None = None
     breaker: Breaker | None = DEFAULT_BREAKER
     tags: tuple[str, ...] = ()
     meta: Mapping[str, Any] = {}
@@ -118,6 +123,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         check_number(self.name, "max_attempts", self.max_attempts, 1, 1000)
         if self.timeout is not None and not (isinstance(self.timeout, int | float) and 0 < self.timeout < 10**9):
             raise InvalidOption(f"{self.name}: timeout is a number of seconds above 0, or None, not {self.timeout!r}")
+        check_unique(self.name, self.unique)
         check_tags(self.name, self.tags)
         check_meta(self.name, self.meta)
 
@@ -151,6 +157,7 @@ class Definition(Generic[P, R]):
         self.perform: Callable[[Any, Any], Awaitable[Any]] | None = None
         """One run of a job of this type with its middleware around it: set once the app is put together."""
         self._registry = registry
+        self._check_unique(options.unique)
         update_wrapper(self, function)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -161,9 +168,15 @@ class Definition(Generic[P, R]):
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A job of this type; raises InvalidArguments where the arguments do not fit or cannot be stored."""
+        return self.make(args, kwargs, {}, self.how.unique)
+
+    def make(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], changes: Mapping[str, Any], unique: Unique | None
+    ) -> NewJob:
+        """A job of this type that differs from the rest in `changes`."""
         how, registry = self.how, self._registry
         payload = self.arguments.dump(args, kwargs, registry.max_args_bytes)
-        return NewJob(
+        new = NewJob(
             type=self.name,
             queue=how.queue,
             payload=registry.codec.seal(payload, self.name),
@@ -172,6 +185,27 @@ class Definition(Generic[P, R]):
             tags=how.tags,
             meta=how.meta,
         )
+        if changes:
+            new = msgspec.structs.replace(new, **changes)
+        if unique is None:
+            return new
+        values: dict[str, Any] = self._defaults() | load_untyped(payload)
+        return msgspec.structs.replace(new, unique=unique.claim(self.name, new.queue, values, new.meta))
+
+    def _defaults(self) -> dict[str, Any]:
+        """The defaults of its arguments as they would be stored, where they could be."""
+        found: dict[str, Any] = {}
+        for parameter in self.arguments.parameters.values():
+            if parameter.default is not inspect.Parameter.empty:
+                with suppress(Exception):
+                    found[parameter.name] = load_untyped(ENCODER.encode(parameter.default).decode())
+        return found
+
+    def _check_unique(self, unique: Unique | None) -> None:
+        for name in unique.argument_names if unique is not None else ():
+            if name not in self.arguments.parameters and not self.arguments.extra:
+                known = ", ".join(self.arguments.parameters) or "none"
+                raise InvalidOption(f"{self.name}: unique by args.{name}, and its arguments are {known}")
 
     def unseal(self, stored: str) -> str:
         """The JSON of arguments as they are stored in a row of this type; raises whatever the app's codec does."""
@@ -191,8 +225,12 @@ class Definition(Generic[P, R]):
         max_attempts: int | None = None,
         tags: Iterable[str] | None = None,
         meta: Mapping[str, Any] | None = None,
+        unique: Unique | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> Optioned[P]:
-        """Jobs of this type that differ from the rest: to run after `delay` seconds or at `scheduled_at`, in another queue, …"""
+        """Jobs of this type that differ from the rest: to run after `delay` seconds or at `scheduled_at`, in another queue, …
+
+        `unique=None` is for jobs of a type that is unique that need not be.
+        """
         changes: dict[str, Any] = {}
         if delay is not None and scheduled_at is not None:
             raise InvalidOption(f"{self.name}: give delay or scheduled_at, not both")
@@ -217,24 +255,37 @@ class Definition(Generic[P, R]):
         if meta is not None:
             changes["meta"] = {**self.how.meta, **meta}
             check_meta(self.name, changes["meta"])
-        return Optioned(self, self._registry, changes)
+        if unique is msgspec.UNSET:
+            unique = self.how.unique
+        check_unique(self.name, unique)
+        self._check_unique(unique)
+        return Optioned(self, self._registry, changes, unique)
 
 
 class Optioned(Generic[P]):
     """A job type with options of its own for the jobs made through it."""
 
-    def __init__(self, definition: Definition[P, Any], registry: Registry, changes: Mapping[str, Any]) -> None:
+    def __init__(
+        self, definition: Definition[P, Any], registry: Registry, changes: Mapping[str, Any], unique: Unique | None
+    ) -> None:
         self._definition = definition
         self._registry = registry
         self._changes = changes
+        self._unique = unique
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A job with these options."""
-        return msgspec.structs.replace(self._definition.new(*args, **kwargs), **self._changes)
+        return self._definition.make(args, kwargs, self._changes, self._unique)
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these options; returns once its row is committed."""
         return await self._registry.enqueue(self.new(*args, **kwargs))
+
+
+def check_unique(owner: str, unique: Any) -> None:
+    """Refuse what does not say how jobs are unique."""
+    if unique is not None and not isinstance(unique, Unique):
+        raise InvalidOption(f"{owner}: unique takes rj.Unique(...), not {unique!r:.100}")
 
 
 def check_queue(queue: str) -> None:

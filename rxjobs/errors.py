@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class RxJobsError(Exception):
     """The root of what rxjobs raises."""
@@ -35,12 +37,28 @@ class UnknownQueue(RxJobsError, LookupError):
     """No job type of this app names that queue."""
 
 
+class UnknownCron(RxJobsError, LookupError):
+    """There is no entry of cron of that name."""
+
+
+class DuplicateJob(RxJobsError):
+    """A unique job is there already; `job` is the one that is."""
+
+    def __init__(self, message: str, job: Any = None) -> None:
+        super().__init__(message)
+        self.job = job
+
+
 class DuplicateJobType(InvalidOption):
     """Two functions were registered under one job type name."""
 
 
 class NoDatabase(RxJobsError):
     """There is no PostgreSQL to talk to: none was named, or the one named does not answer."""
+
+
+class InvalidDSN(NoDatabase, InvalidOption):
+    """What was given as the DSN of a PostgreSQL is none."""
 
 
 class NotMigrated(RxJobsError):

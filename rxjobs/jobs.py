@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from rxjobs.failure import clean
 from rxjobs.job import Job, State
 from rxjobs.store.encoding import Filters, job_from_row
 from rxjobs.store.store import Store
+
+log = logging.getLogger("rxjobs.jobs")
 
 BATCH = 1000
 MOST = 100_000
@@ -64,11 +67,23 @@ class Jobs:
 
     async def retry(self, ids: int | Iterable[int] | None = None, *, attempts: int = 1, **filters: Names) -> int:
         """Make jobs available at once; where attempts are used up, `attempts` more. Gives how many were."""
-        return await self._apply(lambda some: self._store().retry_jobs(some, attempts), ids, filters)
+        return await self._apply(lambda some: self._retry(some, attempts), ids, filters)
 
     async def delete(self, ids: int | Iterable[int] | None = None, **filters: Names) -> int:
         """Delete jobs that are not executing; gives how many were."""
         return await self._apply(self._store().delete_jobs, ids, filters)
+
+    async def _retry(self, ids: Sequence[int], attempts: int) -> set[int]:
+        """All but those whose unique key another job has by now: these stay ended, or are cancelled if they waited."""
+        while True:
+            try:
+                return await self._store().retry_jobs(ids, attempts)
+            except asyncpg.UniqueViolationError:
+                twins = await self._store().twins_of(ids)
+                pairs = ", ".join(f"{id_} ({twin})" for id_, twin in twins.items())
+                log.warning("not retried, since others have their unique keys: %s", pairs)
+                await self._store().cancel_twins(list(twins), None, list(twins.values()))
+                ids = [id_ for id_ in ids if id_ not in twins]
 
     async def _apply(
         self,

@@ -29,6 +29,7 @@ commands = Commands(
 )
 # not named as the modules of their commands: to import those would put them here instead
 _jobs = Commands(name="jobs", help="Look at jobs, and cancel, retry or delete them.")
+_cron = Commands(name="cron", help="Look at jobs that come again, and add, pause, resume, run or remove them.")
 _queues = Commands(name="queues", help="Look at queues, and pause, resume or scale them.")
 
 commands.command("rxjobs.cli.demo:demo", name="demo")
@@ -48,6 +49,16 @@ _queues.command("rxjobs.cli.queues:list_queues", name="list")
 _queues.command("rxjobs.cli.queues:pause", name="pause", usage="Usage: rxjobs queues pause QUEUE [OPTIONS]")
 _queues.command("rxjobs.cli.queues:resume", name="resume", usage="Usage: rxjobs queues resume QUEUE [OPTIONS]")
 _queues.command("rxjobs.cli.queues:scale", name="scale", usage="Usage: rxjobs queues scale QUEUE MAX_DEMAND [OPTIONS]")
+
+commands.command(_cron)
+_cron.command("rxjobs.cli.cron:list_entries", name="list")
+_cron.command(
+    "rxjobs.cli.cron:add", name="add", usage="Usage: rxjobs cron add NAME EXPRESSION JOB_TYPE --app MODULE:APP [KEY=VALUE...]"
+)
+_cron.command("rxjobs.cli.cron:pause", name="pause", usage="Usage: rxjobs cron pause NAME [OPTIONS]")
+_cron.command("rxjobs.cli.cron:resume", name="resume", usage="Usage: rxjobs cron resume NAME [OPTIONS]")
+_cron.command("rxjobs.cli.cron:run", name="run", usage="Usage: rxjobs cron run NAME [OPTIONS]")
+_cron.command("rxjobs.cli.cron:remove", name="remove", usage="Usage: rxjobs cron remove NAME [OPTIONS]")
 
 
 def main() -> None:
@@ -79,7 +90,7 @@ def _answer(arguments: Sequence[str]) -> int:
 
 def import_all() -> None:
     """Import every command: a list of commands says what each is for, and that stands at its function."""
-    for group in (commands, _jobs, _queues):
+    for group in (commands, _jobs, _queues, _cron):
         for name in group:
             group[name]
 

@@ -35,17 +35,32 @@ def enqueue(
 
     Example: rxjobs enqueue shop.jobs.send_welcome --app shop.jobs:app user_id=7 locale=de
     """
-    if args is not None and pairs:
-        raise InvalidOption("give the arguments as KEY=VALUE or all by --args, not both")
-    values = _pairs(pairs) if args is None else _object(args)
+    values = arguments(pairs, args)
     loaded = target.load(app)
-    new = _new(loaded.definition(name), values, delay=delay, priority=priority, queue=queue)
+    new = make(loaded.definition(name), values, delay=delay, priority=priority, queue=queue)
     enqueued = ask(loaded, lambda: loaded.enqueue(new))
     if target.json:
         print_json({**msgspec.structs.asdict(enqueued), "type": new.type, "queue": new.queue})
     else:
         there = " (it was there already)" if enqueued.duplicate else ""
         print_lines(f"job {enqueued.id} of {new.type} in queue {new.queue}: {enqueued.state}{there}")
+
+
+def arguments(pairs: Sequence[str], args: str | None) -> dict[str, Any]:
+    """A job's arguments, given as KEY=VALUE or all as one JSON object; raises InvalidOption."""
+    if args is not None and pairs:
+        raise InvalidOption("give the arguments as KEY=VALUE or all by --args, not both")
+    return _pairs(pairs) if args is None else _object(args)
+
+
+def make(definition: Definition[..., Any], values: Mapping[str, Any], **options: Any) -> NewJob:
+    """A job of a type, of arguments by their names, also of those that its function takes by position only."""
+    optioned = definition.options(**options)
+    if not any(one.kind in NAMELESS for one in inspect.signature(definition.function).parameters.values()):
+        return optioned.new(**values)
+    # the function takes some by position only, and stored arguments all have names
+    args, kwargs = definition.arguments.spread(definition.arguments.load(to_json(values).decode()))
+    return optioned.new(*args, **kwargs)
 
 
 def _pairs(pairs: Sequence[str]) -> dict[str, Any]:
@@ -72,12 +87,3 @@ def _object(text: str) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
     except NO_JSON as error:
         raise InvalidOption(f"--args takes a JSON object, such as '{{\"user_id\": 7}}', not {text!r:.200}: {error}") from error
-
-
-def _new(definition: Definition[..., Any], values: Mapping[str, Any], **options: Any) -> NewJob:
-    optioned = definition.options(**options)
-    if not any(one.kind in NAMELESS for one in inspect.signature(definition.function).parameters.values()):
-        return optioned.new(**values)
-    # the function takes some by position only, and stored arguments all have names
-    args, kwargs = definition.arguments.spread(definition.arguments.load(to_json(values).decode()))
-    return optioned.new(*args, **kwargs)

@@ -16,9 +16,9 @@ WITH given AS MATERIALIZED (
     RETURNING given.state AS end_state, given.error, job.*
 ), kept AS (
     INSERT INTO {schema}.finished_jobs (state, id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
-                                        type, queue, args, meta, tags, errors)
+                                        type, queue, args, meta, tags, errors, unique_key, unique_states)
     SELECT end_state, id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
-           type, queue, args, meta, tags, COALESCE(errors || error, errors, error)
+           type, queue, args, meta, tags, COALESCE(errors || error, errors, error), unique_key, unique_states
     FROM gone
     RETURNING id
 ), changed AS (

@@ -85,6 +85,32 @@ def alike_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
     )
 
 
+def unique_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    """Unique keys, their periods and their states, in the order of insert_unique.sql."""
+    claims = [job.unique for job in jobs]
+    return (
+        [claim and claim.key for claim in claims],
+        [claim and claim.period for claim in claims],
+        [claim and _array_literal(claim.states) for claim in claims],
+    )
+
+
+def replacing_columns(job: NewJob) -> tuple[Any, ...]:
+    """What a new job writes over another's, in the order of replace_job.sql."""
+    names = () if job.unique is None else job.unique.replace
+    return (
+        job.payload if "args" in names else None,
+        job.priority if "priority" in names else None,
+        job.max_attempts if "max_attempts" in names else None,
+        _array_literal(job.tags) if job.tags else None,
+        to_json(job.meta).decode() if job.meta else None,
+        list(names),
+        "scheduled_at" in names,
+        job.scheduled_at,
+        job.delay,
+    )
+
+
 class Written(msgspec.Struct):
     """Outcomes to write down, by column."""
 
@@ -148,6 +174,7 @@ def job_from_row(row: asyncpg.Record, stored: str, args: Mapping[str, Any] | Non
         attempt=row["attempt"],
         max_attempts=row["max_attempts"],
         priority=row["priority"],
+        inserted_at=row["inserted_at"],
         scheduled_at=row["scheduled_at"],
         attempted_at=row["attempted_at"],
         finished_at=row["finished_at"],

@@ -30,7 +30,7 @@ WHERE ctid = ANY (ARRAY(
     ) AS ready
     LIMIT $2
 ))
-RETURNING id, type, priority, attempt, max_attempts, scheduled_at, attempted_at,
+RETURNING id, type, priority, attempt, max_attempts, inserted_at, scheduled_at, attempted_at,
           CASE WHEN pg_column_size(args) < 1000 THEN args
                WHEN pg_column_size(args) <= $5 AND octet_length(args::text) <= $5 THEN args END AS args,
           meta, tags, errors

@@ -1,14 +1,18 @@
 -- Make those of the jobs $1 available at once that wait, or ended otherwise than completed; where attempts are used up, $2 more.
--- $3 channel to notify, or NULL. Returns the ids that were.
+-- $3 channel to notify, or NULL. Returns the ids that were: none whose unique key a job that has ended stands for.
 WITH back AS (
-    DELETE FROM {schema}.finished_jobs
+    DELETE FROM {schema}.finished_jobs AS job
     WHERE id = ANY ($1::bigint[]) AND state IN ('discarded', 'cancelled')
-    RETURNING id, inserted_at, attempted_at, attempt, max_attempts, priority, type, queue, args, meta, tags, errors
+      AND (unique_key IS NULL
+           OR NOT EXISTS (SELECT FROM {schema}.finished_jobs AS twin
+                          WHERE twin.unique_key = job.unique_key AND twin.state = ANY (twin.unique_states) AND twin.id <> job.id))
+    RETURNING id, inserted_at, attempted_at, attempt, max_attempts, priority, type, queue, args, meta, tags, errors,
+              unique_key, unique_states
 ), made AS (
     INSERT INTO {schema}.live_jobs (id, inserted_at, scheduled_at, attempted_at, state, attempt, max_attempts, priority,
-                                    type, queue, args, meta, tags, errors)
+                                    type, queue, args, meta, tags, errors, unique_key, unique_states)
     SELECT id, inserted_at, now(), attempted_at, 'available', attempt, greatest(max_attempts, attempt + $2::integer), priority,
-           type, queue, args, meta, tags, errors
+           type, queue, args, meta, tags, errors, unique_key, unique_states
     FROM back
     RETURNING id, queue
 ), changed AS (

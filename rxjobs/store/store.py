@@ -11,11 +11,14 @@ from uuid import UUID
 import asyncpg
 
 from rxjobs.definition import NewJob
-from rxjobs.store.database import LONG_TIMEOUT, STATEMENT_TIMEOUT, Connection, Database
+from rxjobs.demand import Control
+from rxjobs.store.asking import Rows, ids_of
+from rxjobs.store.cron_statements import CronStatements
+from rxjobs.store.database import Connection, Database
 from rxjobs.store.encoding import Filters, NewRows, Written, alike_columns, are_alike, to_json
-from rxjobs.store.statements import statement
+from rxjobs.store.unique_statements import UniqueStatements
 
-Rows = list[asyncpg.Record]
+__all__ = ["FROM_THE_START", "LONG_AGO", "Look", "Marks", "Rows", "Staged", "Store"]
 
 Marks = tuple[tuple[datetime, ...], tuple[int, ...]]
 """A place in the order of each priority's jobs: the instants they are scheduled at, and the ids."""
@@ -37,23 +40,22 @@ class Staged(NamedTuple):
     """What it took to find them."""
 
 
-LINE_OF = {
-    "fetch_jobs": "claims", "fetch_jobs_where": "claims",
-    "insert_alike": "inserts", "insert_jobs": "inserts", "notify_queues": "inserts",
-    "ack_completed": "reserved", "ack_jobs": "reserved", "find_acked": "reserved", "read_controls": "reserved",
-    "take_lease": "reserved", "lead": "reserved", "resign": "reserved", "leave": "reserved",
-}  # fmt: skip
-"""Which connections a statement has to itself and its kind."""
-LONG = frozenset(
-    {
-        "insert_alike", "insert_jobs", "list_jobs", "find_jobs", "count_jobs", "delete_jobs", "queue_depths",
-        "lost_claims", "orphans", "rescue_jobs", "bury", "leave", "unserved", "overdue",
-    }
-)  # fmt: skip
-"""What may read a whole table, or carry a thousand jobs: these may take longer than any other."""
+class Look(NamedTuple):
+    """What a node has seen that asked what there is to do."""
+
+    ready: frozenset[int]
+    """The places of the sources for which a job is ready, unless it is narrowed to others."""
+    asked: Mapping[str, Control]
+    """What is asked of queues; those that nothing is asked of are left out."""
+    next: float | None
+    """Seconds until the first of the jobs that wait is due; below 0 where one has been, None where none waits."""
+    at: datetime
+    seconds: float
+    """What it took to find that one."""
+    is_a_node_gone: bool
 
 
-class Store:
+class Store(UniqueStatements, CronStatements):
     """The statements of one schema. Every method is one round trip and one transaction, unless it is given a connection."""
 
     def __init__(self, database: Database, schema: str, *, notify: bool = True, max_args_bytes: int = 1024 * 1024) -> None:
@@ -130,19 +132,26 @@ class Store:
         (row,) = await self._run("has_waited", queue, types, tags, args, seconds)
         return bool(row["has_waited"])
 
+    async def ready_depth(
+        self, queue: str, types: Sequence[str], tags: Sequence[str], args: str, most: int
+    ) -> tuple[int, float | None]:
+        """How many such jobs are ready, counted up to `most`, and for how many seconds the oldest of those has been."""
+        (row,) = await self._run("ready_depth", queue, types, tags, args, most)
+        return row["jobs"], row["oldest"]
+
     async def ack_completed(self, ids: Sequence[int], node: UUID, attempt: int) -> set[int]:
         """Write down that jobs of one attempt number were completed; gives the ids that were."""
-        return _ids(await self._run("ack_completed", ids, node, attempt))
+        return ids_of(await self._run("ack_completed", ids, node, attempt))
 
     async def ack_jobs(self, node: UUID, written: Written) -> set[int]:
         """Write down how jobs ended; gives the ids that were."""
-        return _ids(await self._run("ack_jobs", node, *written.columns(), self._notify))
+        return ids_of(await self._run("ack_jobs", node, *written.columns(), self._notify))
 
     async def find_acked(
         self, node: UUID, ids: Sequence[int], attempts: Sequence[int], attempted_at: Sequence[datetime | None]
     ) -> set[int]:
         """Which of these claims were written down already by this node."""
-        return _ids(await self._run("find_acked", node, ids, attempts, attempted_at))
+        return ids_of(await self._run("find_acked", node, ids, attempts, attempted_at))
 
     async def stage_jobs(self, limit: int, leader: UUID, term: int, since: datetime = LONG_AGO) -> Staged:
         """Make jobs available whose time has come, of those that were due at an instant or later."""
@@ -190,9 +199,15 @@ class Store:
         """Remove a dead node."""
         await self._run("bury", node)
 
-    async def rescue_jobs(self, node: UUID, limit: int, leader: UUID, term: int) -> set[int]:
-        """Take jobs from a dead node."""
-        return _ids(await self._run("rescue_jobs", node, limit, self._notify, leader, term))
+    async def held_by(self, node: UUID, limit: int) -> Rows:
+        """The jobs that a node executes: id, type, attempt, max_attempts."""
+        return await self._run("held_by", node, limit)
+
+    async def rescue_jobs(
+        self, node: UUID, ids: Sequence[int], attempts: Sequence[int], delays: Sequence[float], leader: UUID, term: int
+    ) -> set[int]:
+        """Take jobs from a dead node, to run again after these delays, or at once where it is the first time; gives those taken."""
+        return ids_of(await self._run("rescue_jobs", node, ids, attempts, delays, self._notify, leader, term))
 
     async def lost_claims(self, node: UUID, held: Iterable[int], before: datetime | None) -> tuple[set[int], datetime]:
         """Give back what a node has claimed without knowing it; gives the ids, and PostgreSQL's time."""
@@ -209,9 +224,27 @@ class Store:
         """How many unfinished jobs stand in each queue and state."""
         return await self._run("queue_depths")
 
-    async def read_controls(self, queues: Sequence[str], names: Sequence[str]) -> Rows:
-        """What is asked of queues for a node that goes by these names; those that nothing is asked of are left out."""
-        return await self._run("read_controls", queues, ["", *names])
+    async def look(
+        self,
+        queues: Sequence[str],
+        names: Sequence[str],
+        sources: Sequence[tuple[str, Marks]] = (),
+        types: Sequence[str] = (),
+        since: datetime | None = None,
+    ) -> Look:
+        """See what there is to do for the sources and services of a node that goes by these names, and what is asked of queues.
+
+        Each source is a queue and where its claims begin; what waits is looked for where it is due `since` then or later.
+        """
+        instants = [instant for _, marks in sources for instant in marks[0]]
+        ids = [id_ for _, marks in sources for id_ in marks[1]]
+        rows = await self._run("look", [queue for queue, _ in sources], instants, ids, types, queues, ["", *names], since)
+        first = rows[0]
+        return Look(
+            frozenset(place - 1 for place in first["ready"]),
+            {row["queue"]: Control(row["is_paused"], row["max_demand"]) for row in rows if row["queue"] is not None},
+            first["next"], first["now"], first["seconds"], first["is_a_node_gone"],
+        )  # fmt: skip
 
     async def pause_queue(self, queue: str, node: str = "") -> bool:
         """Pause a queue, for all nodes or those of one name; gives whether that is new."""
@@ -283,15 +316,15 @@ class Store:
 
     async def cancel_jobs(self, ids: Sequence[int]) -> set[int]:
         """Cancel jobs that wait."""
-        return _ids(await self._run("cancel_jobs", ids))
+        return ids_of(await self._run("cancel_jobs", ids))
 
     async def retry_jobs(self, ids: Sequence[int], attempts: int) -> set[int]:
         """Make jobs available at once."""
-        return _ids(await self._run("retry_jobs", ids, attempts, self._notify))
+        return ids_of(await self._run("retry_jobs", ids, attempts, self._notify))
 
-    async def delete_jobs(self, ids: Sequence[int]) -> set[int]:
+    async def delete_jobs(self, ids: Sequence[int], connection: Connection | None = None) -> set[int]:
         """Delete jobs that are not executing."""
-        return _ids(await self._run("delete_jobs", ids))
+        return ids_of(await self._run("delete_jobs", ids, connection=connection)) if ids else set()
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
@@ -310,15 +343,3 @@ class Store:
             await self.lock_queue(queue, connection)
             (row,) = await self._run(name, queue, *args, self._notify, connection=connection)
         return bool(row["is_changed"])
-
-    async def _run(self, name: str, *args: Any, connection: Connection | None = None) -> Rows:
-        sql = statement(name, self.schema)
-        if connection is not None:
-            rows: Rows = await connection.fetch(sql, *args)
-            return rows
-        timeout = LONG_TIMEOUT if name in LONG else STATEMENT_TIMEOUT
-        return await self.database.fetch(sql, *args, on=LINE_OF.get(name), timeout=timeout)
-
-
-def _ids(rows: Rows) -> set[int]:
-    return {row["id"] for row in rows}

@@ -19,6 +19,12 @@ COMMANDS = [
     "jobs cancel",
     "jobs retry",
     "jobs delete",
+    "cron list",
+    "cron add",
+    "cron pause",
+    "cron resume",
+    "cron run",
+    "cron remove",
     "queues list",
     "queues pause",
     "queues resume",
@@ -37,8 +43,9 @@ def test_the_help_of_a_command_has_an_example_and_the_options_of_all(rxjobs, com
 
 def test_the_list_of_commands_says_what_each_is_for(rxjobs):
     for arguments, names in (
-        ([], ["run", "migrate", "doctor", "enqueue", "demo", "bench", "jobs", "queues"]),
+        ([], ["run", "migrate", "doctor", "enqueue", "demo", "bench", "jobs", "queues", "cron"]),
         (["jobs"], ["list", "show", "cancel", "retry", "delete"]),
+        (["cron", "--help"], ["list", "add", "pause", "resume", "run", "remove"]),
         (["queues", "--help"], ["list", "pause", "resume", "scale"]),
     ):
         ran = rxjobs(*arguments)

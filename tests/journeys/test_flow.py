@@ -110,7 +110,7 @@ STATES = {"completed": "Complete", "cancelled": "Cancel", "discarded": "Discard"
 async def test_a_batch_that_raises_fails_all_of_it_by_the_retry_rule(dsn, connection):
     app = rj.App(dsn)
 
-    @app.job(name="work")
+    @app.job(name="work", breaker=None)  # which would open: all of them fail
     async def work() -> None: ...
 
     def handle(jobs):

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from rxjobs.store.migrate import migrate
+from rxjobs.store.store import Store
 from tests.servers import Databases
 
 SCHEMA = "rxjobs"
@@ -94,6 +95,13 @@ async def a_leader(connection, node=None, term=1, seconds=600.0) -> tuple[UUID, 
         node, term, seconds,
     )  # fmt: skip
     return node, term
+
+
+async def rescue_some(store: Store, node: UUID, limit: int, leader: UUID, term: int, delay: float = 60.0) -> set[int]:
+    """Take up to so many jobs from a node, as the service does."""
+    rows = await store.held_by(node, limit)
+    ids, attempts = [row["id"] for row in rows], [row["attempt"] for row in rows]
+    return await store.rescue_jobs(node, ids, attempts, [delay] * len(rows), leader, term)
 
 
 FAILS_TWICE = """

@@ -7,7 +7,7 @@ from random import Random
 import asyncpg
 import pytest
 
-from rxjobs.errors import NoDatabase, NotOpen
+from rxjobs.errors import InvalidDSN, NoDatabase, NotOpen
 from rxjobs.store.database import Database, masked
 from rxjobs.store.patience import PASSING
 from tests.proxy import Proxy
@@ -82,11 +82,13 @@ async def test_a_database_that_is_not_there_is_named(dsn):
         "postgresql://localhost:port/x",
         f"postgresql://ann:{SECRET}/more@127.0.0.1/jobs",
         f"postgresql://ann:{SECRET}@[::1/jobs",
+        f"postgresql://ann:{SECRET}@127.0.0.1:99999/jobs",
+        f"postgresql://ann:{SECRET}@127.0.0.1/jobs?sslmode=maybe",
     ],
 )
 async def test_what_is_no_dsn_of_postgresql_is_refused_in_words_that_do_not_quote_it(dsn):
     for attempt in (Database(dsn).open, Database(dsn).connect):
-        with pytest.raises(NoDatabase, match="RXJOBS_DSN") as raised:
+        with pytest.raises(InvalidDSN, match="RXJOBS_DSN") as raised:
             await attempt()
         assert SECRET not in "".join(traceback.format_exception(raised.value))
 

@@ -1,6 +1,6 @@
 import asyncio
 
-from tests.store.ground import a_claimed_row, a_leader, a_node, a_row, states
+from tests.store.ground import a_claimed_row, a_leader, a_node, a_row, rescue_some, states
 
 LATE = "UPDATE rxjobs.live_jobs SET scheduled_at = now() - interval '1 second' WHERE id = $1"
 
@@ -40,7 +40,7 @@ async def test_what_a_leader_of_an_old_term_writes_changes_nothing(store, connec
     lost, late = await a_claimed_row(connection, dead), await a_row(connection, state="scheduled")
     await connection.execute(LATE, late)
     assert (await store.stage_jobs(10, *old))[0] == 0
-    assert await store.rescue_jobs(dead, 10, *old) == set()
+    assert await rescue_some(store, dead, 10, *old) == set()
     assert await store.prune_jobs(0.0, 10, *old) == 0
     assert await states(connection, [lost, late]) == ["executing", "scheduled"]
 

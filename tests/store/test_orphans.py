@@ -6,7 +6,7 @@ from uuid import uuid4
 import asyncpg
 
 from rxjobs.store.statements import statement
-from tests.store.ground import SCHEMA, a_claimed_row, a_node, a_row, states
+from tests.store.ground import SCHEMA, a_claimed_row, a_node, a_row, rescue_some, states
 
 
 async def a_claim_on_its_way(connection, node):
@@ -29,7 +29,7 @@ async def test_a_claim_that_is_committed_after_its_node_has_left_is_found(store,
     assert await states(connection, [id_]) == ["executing"]
     assert await store.orphans(*leader) == {node}
     assert [found[0] for found in await store.expired_nodes(0.0)] == [node]
-    assert await store.rescue_jobs(node, 10, *leader) == {id_}
+    assert await rescue_some(store, node, 10, *leader) == {id_}
     await store.bury(node)
     assert await states(connection, [id_]) == ["available"]
     assert await store.orphans(*leader) == set()

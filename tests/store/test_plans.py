@@ -132,6 +132,24 @@ async def test_staging_reads_nothing_but_what_waits(filled):
     assert not tables_read_in_full(found)
 
 
+async def test_a_look_of_an_idle_node_reads_a_few_pages_for_each_queue_however_much_others_have(filled):
+    await filled.execute("SET plan_cache_mode = auto")
+    await filled.execute(
+        "UPDATE rxjobs.live_jobs SET state = 'scheduled', scheduled_at = now() + interval '1 hour' WHERE id % 2 = 0"
+    )
+    queues = ["default", "other", "third"]
+    instants, ids = (list(marks) * len(queues) for marks in FROM_THE_START)
+    for _ in range(RUNS):
+        found, rows = await plan(filled, "look", queues, instants, ids, ["work"], queues, [""], LONG_AGO)
+        assert (len(rows), rows[0]["ready"], rows[0]["queue"]) == (1, [], None)
+        assert rows[0]["next"] > 3000
+        assert not tables_read_in_full(found)
+        assert all(blocks(one) < 12 * len(queues) * PRIORITIES for one in found)
+    found, rows = await plan(filled, "look", ["other", "mail"], instants[:20], ids[:20], ["work"], queues, [""], LONG_AGO)
+    assert rows[0]["ready"] == [2]
+    assert not tables_read_in_full(found)
+
+
 async def test_to_look_for_lost_claims_the_first_time_reads_no_job(filled):
     """It only learns what time it is."""
     found, _ = await plan(filled, "lost_claims", await a_node(filled), [], None, None)
@@ -230,6 +248,10 @@ async def test_a_claim_from_the_marks_does_not_step_over_what_an_old_transaction
         blocks_read, rows = await read("fetch_jobs_where", "mail", 1, ["work"], node, [], "{}", 4096, *marks)
         assert rows == 1
         assert blocks_read < 10
+        blocks_read, _ = await read("look", ["mail"], *marks, ["unknown"], ["mail"], [""], None)
+        assert blocks_read < 5 * PRIORITIES
+    blocks_read, _ = await read("look", ["mail"], *FROM_THE_START, ["unknown"], ["mail"], [""], None)
+    assert blocks_read > 10 * PRIORITIES, "nothing dead was in the way, so that this proves nothing"
     blocks_read, rows = await read("fetch_jobs", *claim, *FROM_THE_START)
     assert rows == 1
     assert blocks_read > 200, "nothing dead was in the way, so that this proves nothing"

@@ -1,0 +1,48 @@
+"""How statements are sent: over which connections, and how long they may take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from rxjobs.store.database import LONG_TIMEOUT, STATEMENT_TIMEOUT, Connection, Database
+from rxjobs.store.statements import statement
+
+Rows = list[asyncpg.Record]
+
+LINE_OF = {
+    "fetch_jobs": "claims", "fetch_jobs_where": "claims",
+    "insert_alike": "inserts", "insert_jobs": "inserts", "notify_queues": "inserts",
+    "ack_completed": "reserved", "ack_jobs": "reserved", "find_acked": "reserved", "look": "listening",
+    "take_lease": "reserved", "lead": "reserved", "resign": "reserved", "leave": "reserved",
+}  # fmt: skip
+"""Which connections a statement has to itself and its kind."""
+LONG = frozenset(
+    {
+        "insert_alike", "insert_jobs", "list_jobs", "find_jobs", "count_jobs", "delete_jobs", "queue_depths",
+        "lost_claims", "orphans", "held_by", "rescue_jobs", "bury", "leave", "unserved", "overdue",
+    }
+)  # fmt: skip
+"""What may read a whole table, or carry a thousand jobs: these may take longer than any other."""
+
+
+class Asking:
+    """What every group of statements has: a schema, and connections to it."""
+
+    database: Database
+    schema: str
+    _notify: str | None
+
+    async def _run(self, name: str, *args: Any, connection: Connection | None = None) -> Rows:
+        sql = statement(name, self.schema)
+        if connection is not None:
+            rows: Rows = await connection.fetch(sql, *args)
+            return rows
+        timeout = LONG_TIMEOUT if name in LONG else STATEMENT_TIMEOUT
+        return await self.database.fetch(sql, *args, on=LINE_OF.get(name), timeout=timeout)
+
+
+def ids_of(rows: Rows) -> set[int]:
+    """The ids of the jobs that a statement has changed."""
+    return {row["id"] for row in rows}

@@ -1,0 +1,209 @@
+"""Jobs that are enqueued in the transactions of other libraries: there once it is committed, never if it is rolled back."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from urllib.parse import urlsplit
+
+import asyncpg
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+import rxjobs as rj
+from tests.store.ground import a_shared_database, emptied
+
+
+@pytest.fixture(scope="module")
+def ground(databases):
+    yield from a_shared_database(databases)
+
+
+@pytest.fixture
+async def app(ground):
+    async with rj.App(await emptied(ground)) as app:
+        yield app
+
+
+@pytest.fixture
+def work(app):
+    @app.job(name="work", tags=["a"], meta={"b": 1})
+    async def work(n: int = 0) -> None: ...
+
+    return work
+
+
+@pytest.fixture
+def unique(app):
+    @app.job(name="unique", unique=rj.Unique(on_conflict="raise"))
+    async def unique(n: int = 0) -> None: ...
+
+    return unique
+
+
+@asynccontextmanager
+async def of_asyncpg(dsn):
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("BEGIN")
+    yield connection, connection.execute, *(partial(connection.execute, f"{end}; BEGIN") for end in ("COMMIT", "ROLLBACK"))
+    await connection.close()
+
+
+@asynccontextmanager
+async def of_psycopg(dsn):
+    async with await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row) as connection:
+        yield connection, connection.execute, connection.commit, connection.rollback
+
+
+def in_a_coroutine(function):
+    async def call(*args):
+        return function(*args)
+
+    return call
+
+
+@asynccontextmanager
+async def of_psycopg_sync(dsn):
+    with psycopg.connect(dsn) as connection:
+        yield connection, *map(in_a_coroutine, (connection.execute, connection.commit, connection.rollback))
+
+
+def url(dsn, driver):
+    return urlsplit(dsn)._replace(scheme=f"postgresql+{driver}").geturl()
+
+
+@asynccontextmanager
+async def of_an_async_engine(dsn, driver):
+    engine = create_async_engine(url(dsn, driver))
+    async with engine.connect() as connection:
+        yield connection, lambda sql: connection.execute(text(sql)), connection.commit, connection.rollback
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def of_an_async_session(dsn, driver):
+    engine = create_async_engine(url(dsn, driver))
+    async with AsyncSession(engine) as session:
+        yield session, lambda sql: session.execute(text(sql)), session.commit, session.rollback
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def of_an_engine(dsn):
+    engine = create_engine(url(dsn, "psycopg"))
+    with engine.connect() as connection:
+        calls = (lambda sql: connection.execute(text(sql))), connection.commit, connection.rollback
+        yield connection, *map(in_a_coroutine, calls)
+    engine.dispose()
+
+
+@asynccontextmanager
+async def of_a_session(dsn):
+    engine = create_engine(url(dsn, "psycopg"))
+    with Session(engine) as session:
+        calls = (lambda sql: session.execute(text(sql))), session.commit, session.rollback
+        yield session, *map(in_a_coroutine, calls)
+    engine.dispose()
+
+
+KINDS = {
+    "asyncpg": of_asyncpg,
+    "psycopg, async": of_psycopg,
+    "psycopg, sync": of_psycopg_sync,
+    "SQLAlchemy's AsyncConnection over asyncpg": lambda dsn: of_an_async_engine(dsn, "asyncpg"),
+    "SQLAlchemy's AsyncConnection over psycopg": lambda dsn: of_an_async_engine(dsn, "psycopg"),
+    "SQLAlchemy's AsyncSession over asyncpg": lambda dsn: of_an_async_session(dsn, "asyncpg"),
+    "SQLAlchemy's AsyncSession over psycopg": lambda dsn: of_an_async_session(dsn, "psycopg"),
+    "SQLAlchemy's Connection": of_an_engine,
+    "SQLAlchemy's Session": of_a_session,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_is_committed_is_there_and_what_is_rolled_back_never_was(app, work, kind):
+    async with KINDS[kind](app.dsn) as (connection, _, commit, rollback):
+        enqueued = await app.enqueue(work.options(delay=3600, priority=3).new(n=1), connection)
+        many = await app.enqueue_many([work.new(n=n) for n in range(2, 5)], connection)
+        assert await app.jobs.list() == []  # nobody sees them before
+        await commit()
+        jobs = {job.id: job for job in await app.jobs.list()}
+        assert [jobs[one.id].args["n"] for one in (enqueued, *many)] == [1, 2, 3, 4]
+        first = jobs[enqueued.id]
+        assert (first.state, first.priority, first.tags, first.meta) == ("scheduled", 3, ["a"], {"b": 1})
+        await app.enqueue(work.new(n=5), connection)
+        await rollback()
+        assert len(await app.jobs.list()) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_it_is_part_of_what_else_is_done_there(app, work, kind):
+    async with KINDS[kind](app.dsn) as (connection, execute, commit, rollback):
+        await execute("CREATE TABLE IF NOT EXISTS public.orders (n int)")
+        await execute("TRUNCATE public.orders")
+        await commit()
+        for end, count in [(rollback, 0), (commit, 1)]:
+            await execute("INSERT INTO public.orders VALUES (1)")
+            await app.enqueue(work.new(n=1), connection)
+            await end()
+            assert len(await app.jobs.list()) == count
+            assert len(await orders(app)) == count
+
+
+async def orders(app):
+    connection = await asyncpg.connect(app.dsn)
+    try:
+        return await connection.fetch("SELECT FROM public.orders")
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_duplicate_leaves_the_transaction_as_it_was(app, work, unique, kind):
+    first = await unique.enqueue(n=1)
+    async with KINDS[kind](app.dsn) as (connection, _, commit, _):
+        await app.enqueue(work.new(n=1), connection)
+        with pytest.raises(rj.DuplicateJob, match=f"job {first.id}"):
+            await app.enqueue(unique.new(n=1), connection)
+        with pytest.raises(rj.DuplicateJob):
+            await app.enqueue_many([unique.new(n=2), unique.new(n=1)], connection)
+        await app.enqueue(unique.new(n=3), connection)
+        await commit()
+    assert sorted((job.type, job.args["n"]) for job in await app.jobs.list()) == [("unique", 1), ("unique", 3), ("work", 1)]
+
+
+@pytest.mark.parametrize("connect", [psycopg.connect, psycopg.AsyncConnection.connect])
+async def test_without_a_transaction_it_is_committed_at_once(app, work, unique, connect):
+    connection = connect(app.dsn, autocommit=True)
+    connection = await connection if connect is not psycopg.connect else connection
+    await app.enqueue(work.new(n=1), connection)
+    await app.enqueue(unique.new(n=1), connection)
+    assert len(await app.jobs.list()) == 2
+    closing = connection.close()
+    if closing is not None:
+        await closing
+
+
+async def test_whoever_waits_for_jobs_is_woken_by_the_commit(app, work):
+    listening = await asyncpg.connect(app.dsn)
+    heard = []
+    await listening.add_listener("rxjobs", lambda *args: heard.append(args[-1]))
+    async with of_psycopg(app.dsn) as (connection, _, commit, _):
+        await app.enqueue(work.new(n=1), connection)
+        await listening.fetch("SELECT")
+        assert heard == []
+        await commit()
+        await listening.fetch("SELECT")
+    assert heard == ["default"]
+    await listening.close()
+
+
+async def test_what_is_no_connection_is_named_with_what_is_one(app, work):
+    for wrong in (object(), app.dsn, create_engine("sqlite://")):
+        with pytest.raises(rj.InvalidOption, match=r"connection= takes a connection of asyncpg or psycopg 3, .* not "):
+            await app.enqueue(work.new(n=1), wrong)
+    with create_engine("sqlite://").connect() as connection, pytest.raises(rj.InvalidOption, match=r"over sqlite3\.Connection"):
+        await app.enqueue(work.new(n=1), connection)
