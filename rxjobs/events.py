@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -78,11 +79,22 @@ class JobDiscarded(JobEvent, frozen=True, kw_only=True):
 
 
 class JobsRescued(Event, frozen=True, kw_only=True):
-    """Jobs of a node that is gone were taken from it."""
+    """Jobs of a node that is gone were taken from it; `queues` says how many of each."""
 
     name = "job.rescue"
     node: str
     ids: list[int]
+    queues: Mapping[str, int] = {}
+
+
+class JobsAcked(Event, frozen=True, kw_only=True):
+    """Outcomes of a queue's jobs were written down together, or could not be, which is tried again."""
+
+    name = "job.ack"
+    queue: str
+    jobs: Sequence[Job]
+    duration: int
+    error: Failure | None = None
 
 
 class JobStale(JobEvent, frozen=True, kw_only=True):
@@ -190,6 +202,44 @@ class DatabaseFreed(Event, frozen=True, kw_only=True):
     holder: str
 
 
+class QueueFetched(Event, frozen=True, kw_only=True):
+    """A queue was asked for so many jobs, and gave these; `trigger` is what caused it: notify, timer or demand."""
+
+    name = "queue.fetch"
+    queue: str
+    requested: int
+    jobs: Sequence[Job]
+    trigger: str
+    duration: int
+    error: Failure | None = None
+
+
+class StageWorked(JobEvent, frozen=True, kw_only=True):
+    """A stage has worked on a job: told of one in sixteen, of what took long, and of all where a stage is traced.
+
+    `disposition` is out, dropped or error; `reason` says why it went no further. `is_sample` is whether it is one of the sixteen.
+    """
+
+    name = "stage.stop"
+    stage: str
+    duration: int
+    disposition: str
+    reason: str
+    is_sample: bool
+    is_traced: bool
+
+
+class MaintenanceEnded(Event, frozen=True, kw_only=True):
+    """One round of what runs beside the queues: how many jobs it was about, and of which states, where that is known."""
+
+    name = "maintenance.stop"
+    task: str
+    count: int
+    duration: int
+    states: Mapping[str, int] = {}
+    error: Failure | None = None
+
+
 class QueueControlled(Event, frozen=True, kw_only=True):
     """What is asked of a queue at run time has taken effect on this node."""
 
@@ -214,6 +264,24 @@ class QueueScaled(QueueControlled, frozen=True, kw_only=True):
 
     name = "queue.scale"
     max_demand: int | None
+
+
+class AutoscaleStep(Event, frozen=True, kw_only=True):
+    """The demand of a pull follows its load: what max_demand was and is, why, and what was seen.
+
+    `source` is its queue; `ready` jobs were counted, where the source can say, the oldest of which has waited for `oldest_seconds`;
+    the event loop was late by `loop_delay` seconds, and the process took a share `cpu` of one processor.
+    """
+
+    name = "autoscale.step"
+    source: str
+    before: int
+    after: int
+    reason: str
+    ready: int | None
+    oldest_seconds: float | None
+    loop_delay: float
+    cpu: float
 
 
 class QueueStalled(Event, frozen=True, kw_only=True):
@@ -284,6 +352,15 @@ class PipelineRestarted(PipelineEvent, frozen=True, kw_only=True):
     delay: float
 
 
+class BranchRestarted(PipelineEvent, frozen=True, kw_only=True):
+    """A branch of a dispatcher broke, which its siblings do not notice, and is subscribed again after `delay` seconds."""
+
+    name = "branch.restart"
+    branch: str
+    error: Failure
+    delay: float
+
+
 class PipelineStopped(PipelineEvent, frozen=True, kw_only=True):
     """A pipeline ended."""
 
@@ -298,6 +375,10 @@ class EventStream(Observable[Event]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.heard = False
+        """Whether anyone listens: on the hot path an event that nobody hears is not made."""
+        self.failures: Counter[str] = Counter()
+        """How often a listener raised, by the name of the event that it was told of."""
         self._listeners: tuple[Listener, ...] = ()
         self._failures: dict[Listener, int] = {}
 
@@ -309,11 +390,6 @@ class EventStream(Observable[Event]):
             except BaseException:  # a listener may raise anything, also what would stop the task that tells it
                 self._raised(listener, event)
 
-    @property
-    def heard(self) -> bool:
-        """Whether anyone listens: on the hot path an event that nobody hears is not made."""
-        return bool(self._listeners)
-
     def _subscribe_core(self, observer: abc.ObserverBase[Event], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
         return self.listen(observer.on_next)
 
@@ -321,14 +397,17 @@ class EventStream(Observable[Event]):
         """Have a function told of every event: what `subscribe` does, without what reactivex puts in between."""
         # the tuple is swapped, never changed, so that emit needs no lock
         self._listeners = (*self._listeners, listener)
+        self.heard = True
         return Disposable(lambda: self._leave(listener))
 
     def _leave(self, listener: Listener) -> None:
         self._listeners = tuple(one for one in self._listeners if one != listener)
+        self.heard = bool(self._listeners)
         self._failures.pop(listener, None)
 
     def _raised(self, listener: Listener, event: Event) -> None:
         failures = self._failures[listener] = self._failures.get(listener, 0) + 1
+        self.failures[event.name] += 1
         last = failures >= FORGIVEN
         log.exception("a listener of app.events raised on %s%s", event.name, ", and is left out from now on" if last else "")
         if last:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import random
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,7 +16,7 @@ from reactivex.observer import Observer
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.call import Executor
 from rxjobs.demand import DROPPED_DELAY, Ledger, settle
-from rxjobs.errors import PipelineBroken, WornOut
+from rxjobs.errors import InvalidOption, PipelineBroken, WornOut
 from rxjobs.events import EventStream, PipelineRestarted, PipelineStarted, PipelineStopped
 from rxjobs.executors.memory import resident
 from rxjobs.failure import describe
@@ -31,7 +29,6 @@ from rxjobs.stopping import PATIENCE, left_behind
 
 log = logging.getLogger("rxjobs.runner")
 
-FIRST_RESTART, LONGEST_RESTART = 0.5, 30.0
 LAST_WRITES = 3.0
 """Seconds that a killed pipeline's last outcomes get to be written down."""
 LOOK = 0.02
@@ -51,6 +48,17 @@ class Pipeline:
         self.stream = stream
 
 
+def named(stream: Any, name: str) -> Pipeline:
+    """A pipeline by the name it has, or else this one; raises InvalidOption for what is no Observable."""
+    if isinstance(stream, Pipeline):
+        return stream
+    if not isinstance(stream, Observable):
+        raise InvalidOption(
+            f"a pipeline is an Observable, such as app.source(queue).pipe(rj.execute(), rj.ack()), not {stream!r:.100}"
+        )
+    return Pipeline(name, stream)
+
+
 class Supervised:
     """One running pipeline. When it breaks it is subscribed again, later each time; its jobs in flight run on."""
 
@@ -60,20 +68,18 @@ class Supervised:
         scope: Scope,
         events: EventStream,
         *,
-        max_restarts: int,
-        window: float,
         on_end: Callable[[], object],
     ) -> None:
         self.pipeline = pipeline
         self.scope = scope
         self.has_ended = False
         self.broken: PipelineBroken | None = None
+        self.refused: InvalidOption | None = None
+        """Why it cannot run as it was declared."""
         self._events = events
-        self._max_restarts = max_restarts
-        self._window = window
         self._on_end = on_end
         self._subscription = SerialDisposable()
-        self._restarts: deque[float] = deque()
+        self._restarts = scope.restarts()
         self._is_waiting = False
 
     def start(self) -> None:
@@ -110,26 +116,25 @@ class Supervised:
 
     def _break(self, error: Exception) -> None:
         self.scope.is_breaking = True
+        if isinstance(error, InvalidOption):  # it would be refused again
+            self.refused = error
+            self._end()
+            return
         failure = describe(error)
         # logged as text, and let go: whoever keeps the error would keep the jobs that lie in its frames
         error.__traceback__ = None
-        now = self.scope.scheduler.loop.time()
-        while self._restarts and self._restarts[0] < now - self._window:
-            self._restarts.popleft()
         name = self.pipeline.name
         if self.scope.stopping:
             log.error("pipeline %s broke while it was stopped\n%s", name, Indented(failure.traceback))
             self._end()
-        elif len(self._restarts) >= self._max_restarts:
+        elif (delay := self._restarts.delay(self.scope.scheduler.loop.time())) is None:
             self.broken = PipelineBroken(
-                f"pipeline {name} broke {len(self._restarts) + 1} times in {self._window:g} s, the last time with "
+                f"pipeline {name} broke {self._restarts.count + 1} times in {self._restarts.window:g} s, the last time with "
                 f"{failure.type}: {failure.message}"
             )
             log.critical("%s\n%s", self.broken, Indented(failure.traceback))
             self._end()
         else:
-            delay = min(LONGEST_RESTART, FIRST_RESTART * 2 ** len(self._restarts)) * random.uniform(1.0, 1.1)  # noqa: S311 - jitter
-            self._restarts.append(now)
             log.error("pipeline %s broke, and is subscribed again in %.1f s\n%s", name, delay, Indented(failure.traceback))
             self._events.emit(PipelineRestarted(pipeline=name, error=failure, delay=delay))
             self._is_waiting = True
@@ -167,10 +172,15 @@ class Running:
         self._pipelines = [
             Supervised(
                 pipeline,
-                Scope(scheduler, events.emit, supervised=True),
+                Scope(
+                    scheduler,
+                    events.emit,
+                    supervised=True,
+                    name=pipeline.name,
+                    max_restarts=max_restarts,
+                    restart_window=restart_window,
+                ),
                 events,
-                max_restarts=max_restarts,
-                window=restart_window,
                 on_end=self._changed.set,
             )
             for pipeline in pipelines
@@ -192,12 +202,20 @@ class Running:
         return {job.id for one in self._pipelines for job in one.scope.running}
 
     def start(self) -> None:
-        """Subscribe every pipeline."""
+        """Subscribe every pipeline; raises InvalidOption, with all of them ended, where one cannot run as it was declared."""
         for one in self._pipelines:
             one.start()
+        refused = next((one.refused for one in self._pipelines if one.refused is not None), None)
+        if refused is not None:
+            for one in self._pipelines:
+                one.kill()
+                one.scope.close()
+            raise refused
 
     async def wait(self) -> None:
-        """Wait until every pipeline has ended by itself; raises PipelineBroken when one broke too often.
+        """Wait until every pipeline has ended by itself.
+
+        Raises PipelineBroken when one broke too often, and InvalidOption when one cannot run as it was declared.
 
         Raises WornOut where only a new process can help: so much code runs on that was cancelled and does not stop, or there is
         more in memory than is allowed.
@@ -300,12 +318,15 @@ class Running:
 
     def _raise_if_broken(self) -> None:
         for one in self._pipelines:
-            if one.broken is not None:
-                raise one.broken
+            if (error := one.broken or one.refused) is not None:
+                raise error
 
 
 def _reach_end(item: Any) -> None:
     """The end of a pipeline: what is finished and was not acked is acked here, and what is not finished is released."""
+    if isinstance(item, Finished):  # as nearly all are
+        settle(item)
+        return
     for one in item if isinstance(item, list) else [item]:
         match one:
             case Finished():

@@ -2,28 +2,86 @@
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from reactivex import abc
 from reactivex.disposable import Disposable
 
-from rxjobs.awaiting import Awaited, LoopScheduler, scheduler_here
+from rxjobs.awaiting import LoopScheduler, scheduler_here
 from rxjobs.call import Executor
+from rxjobs.counted import Counted
 from rxjobs.demand import Demand, Ledger, Source
 from rxjobs.events import Emit, Event
 from rxjobs.job import Job
+
+T = TypeVar("T")
+
+FIRST_RESTART, LONGEST_RESTART = 0.5, 30.0
+MAX_RESTARTS, RESTART_WINDOW = 5, 60.0
+
+
+class Working(Protocol):
+    """What a stage works on, and what waits there for its turn."""
+
+    @property
+    def running(self) -> list[Any]: ...
+
+    def let_go_of_waiting(self, which: Callable[[Any], bool]) -> None: ...
+
+    def stop(self, which: Callable[[Any], bool]) -> None: ...
+
+    def detach(self, *, cancel: bool) -> None: ...
+
+    def leave_behind(self) -> None: ...
+
+
+class Restarts:
+    """How often something broke of late, and after how many seconds it is to be tried again: later each time."""
+
+    def __init__(self, most: int, window: float) -> None:
+        self.window = window
+        self._most = most
+        self._at: deque[float] = deque()
+
+    def delay(self, now: float) -> float | None:
+        """It broke, at `now` seconds: after how many it is tried again, or None where it broke too often."""
+        while self._at and self._at[0] < now - self.window:
+            self._at.popleft()
+        if len(self._at) >= self._most:
+            return None
+        delay: float = min(LONGEST_RESTART, FIRST_RESTART * 2 ** len(self._at))
+        self._at.append(now)
+        return delay * random.uniform(1.0, 1.1)  # noqa: S311 - jitter
+
+    @property
+    def count(self) -> int:
+        """How often it was tried again within the window."""
+        return len(self._at)
 
 
 class Scope:
     """The surroundings of one pipeline, the same through all its restarts; the stages find it when they are subscribed."""
 
-    def __init__(self, scheduler: LoopScheduler, emit: Emit, *, supervised: bool) -> None:
+    def __init__(
+        self,
+        scheduler: LoopScheduler,
+        emit: Emit,
+        *,
+        supervised: bool,
+        name: str = "",
+        max_restarts: int = MAX_RESTARTS,
+        restart_window: float = RESTART_WINDOW,
+    ) -> None:
         self.scheduler: LoopScheduler = _ScopeScheduler(scheduler, self)
         self.emit = emit
+        self.name = name
+        """The pipeline's."""
         self.cancels = not supervised
         """Whether a stage that is disposed stops what it runs: not while a supervisor may subscribe again."""
         self.stopping = False
@@ -31,15 +89,44 @@ class Scope:
         """Whether the pipeline has just broken: what is let go now was dropped by no operator."""
         self.executors: set[Executor] = set()
         """What the stages run things on, to be closed with the app."""
+        self.stages: set[Counted] = set()
+        """What passes through its stages."""
         self._stops: list[Callable[[], object]] = []
-        self._awaited: WeakSet[Awaited[Any, Any]] = WeakSet()
+        self._max_restarts = max_restarts
+        self._restart_window = restart_window
+        self._awaited: WeakSet[Working] = WeakSet()
         self._ledgers: dict[Hashable, Ledger] = {}
+        self._kept: dict[Hashable, Any] = {}
+        self._seen: list[list[Ledger]] = []
 
     def ledger(self, key: Hashable, source: Source, demand: Callable[[], Demand]) -> Ledger:
         """The ledger of one pull. It outlives a restart, since the jobs it holds do."""
         if key not in self._ledgers:
             self._ledgers[key] = Ledger(source, demand(), self.scheduler, self.emit)
+        for seen in self._seen:
+            seen.append(self._ledgers[key])
         return self._ledgers[key]
+
+    @contextmanager
+    def seeing_pulls(self) -> Iterator[list[Ledger]]:
+        """Which pulls are subscribed inside: those that a stage is behind, whatever operators are between."""
+        seen: list[Ledger] = []
+        self._seen.append(seen)
+        try:
+            yield seen
+        finally:
+            self._seen = [one for one in self._seen if one is not seen]
+
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What an operator keeps through restarts of the pipeline, or of a branch: made when it is asked for first."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        kept: T = self._kept[key]
+        return kept
+
+    def restarts(self) -> Restarts:
+        """How often a part of the pipeline may break: as often as the pipeline itself."""
+        return Restarts(self._max_restarts, self._restart_window)
 
     def on_stop(self, stop: Callable[[], object]) -> abc.DisposableBase:
         """Have something told to end by itself when the pipeline is to stop, unless disposed before."""
@@ -56,11 +143,11 @@ class Scope:
         for stop in stops:
             stop()
 
-    def watch(self, awaited: Awaited[Any, Any]) -> None:
+    def watch(self, awaited: Working) -> None:
         """Have what a stage runs stopped with the pipeline, also after the stage is disposed."""
         self._awaited.add(awaited)
 
-    def detach(self, awaited: Awaited[Any, Any]) -> None:
+    def detach(self, awaited: Working) -> None:
         """Have a stage that is disposed emit nothing more; what it runs is stopped, if not now, then with the pipeline."""
         awaited.detach(cancel=self.cancels)
 
@@ -80,9 +167,7 @@ class Scope:
     def recall(self, ledger: Ledger) -> None:
         """Release the jobs of a pull that wait for their turn in a stage; what runs may end."""
         for awaited in tuple(self._awaited):
-            awaited.let_go_of_waiting(
-                lambda item: any(job.hold is not None and job.hold.ledger is ledger for job in _jobs_of(item))
-            )
+            awaited.let_go_of_waiting(lambda item: any(job.hold is not None and job.hold.root is ledger for job in _jobs_of(item)))
 
     def close(self) -> None:
         """Wait no longer for what does not stop, and write nothing down any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rxjobs.counted import Counted
 from rxjobs.operators.stage import Operator, each, finish
 from rxjobs.outcome import COMPLETE
 
@@ -12,4 +13,4 @@ def complete(*, name: str = "complete") -> Operator:
     ──a──b──
     ──A──B──      A: Finished(a, Complete)
     """
-    return each(name, lambda job: finish(job, COMPLETE))
+    return each("complete", lambda job: finish(job, COMPLETE), Counted(name))

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rxjobs.call import Executor
+from rxjobs.counted import Counted
 from rxjobs.errors import UnknownJobType
 from rxjobs.job import Job
 from rxjobs.operators.stage import Item, Operator, each_awaited, fail
@@ -38,10 +39,13 @@ def execute(*, concurrency: int = 10, on: Executor | None = None, app: Jobs | No
         finished: Finished = await job.definition.perform(job, on)
         return finished
 
+    counted = Counted(name)
+
     def work(job: Job) -> Coroutine[Any, Any, Item]:
+        counted.went_in += 1
         return job.definition.perform(job, on) if job.definition is not None else look_up(job)
 
-    return each_awaited(name, work, concurrency, on)
+    return each_awaited("execute", work, concurrency, counted, on)
 
 
 def _definition(job: Job, app: Jobs | None) -> Any:

@@ -6,14 +6,19 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from rxjobs.counted import Counted
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
 from rxjobs.operators.stage import Item, Operator, check_callable, each, fail, finish
 from rxjobs.outcome import Cancel, Outcome
 
 
-def filter(predicate: Callable[[Job], Any], otherwise: Outcome | None = None, *, name: str = "filter") -> Operator:
+def filter(
+    predicate: Callable[[Job], Any], otherwise: Outcome | None = None, *, name: str = "filter", traced: bool = False
+) -> Operator:
     """Pass the jobs for which the predicate holds; the others are settled with `otherwise`, by default a Cancel.
+
+    `traced` makes a span of each, where its trace is recorded, and not only of those that take over 5 ms.
 
     ──a──────b──────c──
       filter(a and c, otherwise=Cancel())
@@ -37,4 +42,4 @@ def filter(predicate: Callable[[Job], Any], otherwise: Outcome | None = None, *,
         except Exception as error:
             return fail(job, error)
 
-    return each("filter", work)
+    return each("filter", work, Counted(name, traced=traced))

@@ -5,45 +5,69 @@ from __future__ import annotations
 from collections import deque
 
 from reactivex import Observable, abc
+from reactivex import operators as ops
 from reactivex.disposable import CompositeDisposable, Disposable
 
+from rxjobs.autoscaling import Autoscale, Step
+from rxjobs.batches import tell_fetched
 from rxjobs.demand import Control, Controlled, Demand, Ledger, Source, let_go, now
 from rxjobs.job import Job
+from rxjobs.operators.stage import Stream
 from rxjobs.scope import Scope, scope_here
+from rxjobs.services.autoscale import Full, autoscale
 
 TURN = 2_000_000
 """How long jobs are handed on in one go, ns."""
+NOTIFY, TIMER, DEMAND = "notify", "timer", "demand"
+"""What causes a fetch: a notification, a look that is due, or room for more."""
 
 
-def pull(source: Source, *, max_demand: int, min_demand: int | None = None) -> Observable[Job]:
+def pull(source: Source, *, max_demand: int | Autoscale, min_demand: int | None = None) -> Observable[Job]:
     """The jobs of a source, asked for as there is room for them.
 
     Never more than `max_demand` jobs are held, which is fetched and not yet acked. The source is asked when at most
-    `min_demand` (default: half) are held, for no more than there is room, one fetch at a time.
+    `min_demand` (default: half) are held, for no more than there is room, one fetch at a time. `max_demand` is a number, or follows
+    the load: `rj.autoscale(1, 10)`.
 
         demand    3 ──────────── 2 ──────── 3
         source    a b c          d e        f g h
         pull    ──a-b-c──────────d-e────────f-g-h──
     """
-    Demand(max_demand, min_demand)  # options are checked where they enter
+    most = max_demand.max if isinstance(max_demand, Autoscale) else max_demand
+    Demand(most, min_demand)  # options are checked where they enter
     key = object()
+
+    def demand() -> Demand:
+        made = Demand(most, min_demand)
+        if isinstance(max_demand, Autoscale):
+            made.follow(max_demand.min)
+        return made
 
     def subscribe(observer: abc.ObserverBase[Job], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
         scope = scope_here(scheduler)
-        ledger = scope.ledger(key, source, lambda: Demand(max_demand, min_demand))
-        return _Pulling(ledger, observer, scope).start()
+        ledger = scope.ledger(key, source, demand)
+        return _Pulling(ledger, observer, scope, max_demand if isinstance(max_demand, Autoscale) else None).start()
 
-    return Observable(subscribe)
+    return Stream(subscribe, most)
+
+
+def _demand_of(step: Step) -> int:
+    return step.demand
 
 
 class _Pulling:
     """One subscription to a pull."""
 
-    def __init__(self, ledger: Ledger, observer: abc.ObserverBase[Job], scope: Scope) -> None:
+    def __init__(self, ledger: Ledger, observer: abc.ObserverBase[Job], scope: Scope, autoscale: Autoscale | None) -> None:
         self._ledger = ledger
+        self._autoscale = autoscale
+        self._full = Full()
         self._observer = observer
         self._scope = scope
         self._may_have_more = True  # sources are asked on start: a wake sent before was not heard
+        self._trigger = DEMAND
+        self._asked = 0, DEMAND, 0
+        """How many jobs were asked for last, why, and when: by this process's own clock, ns."""
         self._held_before = 0
         self._fetched_jobs: deque[Job] = deque()
         self._is_emitting = False
@@ -54,14 +78,15 @@ class _Pulling:
     def start(self) -> abc.DisposableBase:
         here = self._scope.scheduler.here
         wakes = self._ledger.source.wakes.subscribe(
-            lambda _: here(self._wake), lambda error: here(lambda: self._fail(error)), lambda: here(self._no_more_wakes),
+            lambda item: here(lambda: self._wake(NOTIFY if isinstance(item, str) else TIMER)),
+            lambda error: here(lambda: self._fail(error)), lambda: here(self._no_more_wakes),
             scheduler=self._scope.scheduler,
         )  # fmt: skip
         stop = self._scope.on_stop(self._stop)
         self._joined = self._ledger.join(self._room)
-        controls = self._follow(self._ledger.source)
+        controls, load = self._follow(self._ledger.source), self._follow_load()
         self._ask()
-        return CompositeDisposable(wakes, stop, controls, Disposable(self._dispose))
+        return CompositeDisposable(wakes, stop, controls, load, Disposable(self._dispose))
 
     def _follow(self, source: Source) -> abc.DisposableBase:
         if not isinstance(source, Controlled):
@@ -72,6 +97,16 @@ class _Pulling:
             scheduler=self._scope.scheduler,
         )  # fmt: skip
 
+    def _follow_load(self) -> abc.DisposableBase:
+        if self._autoscale is None:
+            return Disposable()
+        here = self._scope.scheduler.here
+        steps = autoscale(self._autoscale, self._ledger, self._full)
+        demands: Observable[int] = steps.pipe(ops.map(_demand_of), ops.distinct_until_changed())
+        return demands.subscribe(
+            lambda _: here(self._wake), lambda error: here(lambda: self._fail(error)), scheduler=self._scope.scheduler
+        )
+
     def _obey(self, control: Control) -> None:
         """What has not begun when its queue is paused goes back, also from where it waits for its turn; what runs may end."""
         self._ledger.demand.resize(control.max_demand)
@@ -80,8 +115,9 @@ class _Pulling:
             self._scope.recall(self._ledger)
         self._wake()
 
-    def _wake(self) -> None:
+    def _wake(self, trigger: str = DEMAND) -> None:
         self._may_have_more = True
+        self._trigger = trigger
         self._ask()
 
     def _room(self, must_ask: bool) -> None:
@@ -89,29 +125,39 @@ class _Pulling:
         demand = self._ledger.demand
         if must_ask or demand.held <= demand.min_demand < self._held_before:
             self._may_have_more = True
+            self._trigger = DEMAND
         self._held_before = demand.held
         self._ask()
 
     def _ask(self) -> None:
+        self._ledger.send_if_stuck()
         free = self._ledger.room
         if self._ended or self._ledger.is_fetching or not self._may_have_more or not free or self._ledger.is_paused:
             return
         self._may_have_more = False
+        self._asked = free, self._trigger, now()
         self._ledger.fetch(free, lambda jobs: self._fetched(jobs, free), self._failed_to_fetch)
 
+    def _tell(self, jobs: list[Job], error: BaseException | None = None) -> None:
+        requested, trigger, began = self._asked
+        tell_fetched(self._ledger.emit, self._ledger.source, requested, jobs, trigger, began, error)
+
     def _fetched(self, jobs: list[Job], asked: int) -> None:
+        self._tell(jobs)
         if self._ended or self._ledger.is_paused:
             self._ledger.give_back(jobs, "its pipeline was stopped" if self._ended else "its queue is paused")
             self._ledger.tell_room()
             return
         fetched = now()
+        self._full.fetched(asked, len(jobs))
         if len(jobs) > asked:
             self._ledger.give_back(jobs[asked:], "its source gave more jobs than it was asked for")
             jobs = jobs[:asked]
         if len(jobs) == asked:
             self._may_have_more = True
+            self._trigger = DEMAND
         goes_on = bool(self._fetched_jobs)
-        self._fetched_jobs.extend(self._ledger.hold(job, fetched) for job in jobs)
+        self._fetched_jobs.extend([self._ledger.hold(job, fetched) for job in jobs])
         self._held_before = self._ledger.demand.held
         self._ask()  # before what came is handed on, so that PostgreSQL and this process work at the same time
         if goes_on:
@@ -127,7 +173,11 @@ class _Pulling:
         self._is_emitting = True
         # once disposed it is handed on to nobody, who drops it
         while self._fetched_jobs and (self._ended or now() < end):
-            self._emit()
+            try:
+                # popped, so that a job which an operator drops is let go at once
+                self._observer.on_next(self._fetched_jobs.popleft())
+            except Exception as error:
+                self._fail(error)
         self._is_emitting = False
         if self._fetched_jobs:
             self._scope.scheduler.later(0, self._emit_some)
@@ -137,19 +187,13 @@ class _Pulling:
         self._ledger.tell_room()
         self._end_if_last()
 
-    def _emit(self) -> None:
-        try:
-            # popped, so that a job which an operator drops is let go at once
-            self._observer.on_next(self._fetched_jobs.popleft())
-        except Exception as error:
-            self._fail(error)
-
     def _give_back(self, reason: str) -> None:
         """Release what was fetched and not handed on."""
         while self._fetched_jobs:
             let_go(self._fetched_jobs.popleft(), reason)
 
     def _failed_to_fetch(self, error: BaseException) -> None:
+        self._tell([], error)
         self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
         self._ledger.tell_room()
 

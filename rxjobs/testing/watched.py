@@ -38,6 +38,10 @@ class Watched:
     def wakes(self) -> Observable[object]:
         return self.source.wakes
 
+    @property
+    def is_exhausted(self) -> bool:
+        return bool(getattr(self.source, "is_exhausted", False))
+
     async def fetch(self, n: int) -> list[Job]:
         if self._fetching:
             self.broken.append("it was asked while it was being asked")

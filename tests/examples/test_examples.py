@@ -15,6 +15,8 @@ SAYS = {
     "03_transaction": ["order 2 was rolled back", "jobs that wait: [{'order': 1}]"],
     "04_embedded_in_fastapi": ["'state': 'available'", "'state': 'completed', 'attempt': 1"],
     "05_events_to_jobs": ["3 alarms enqueued", "alarm: 35.2 °C"],
+    "06_a_source_that_limits_itself": ["12 jobs", "in four periods or more: True"],
+    "07_a_source_that_buffers": ["taken without anybody listening: 5 of 8", "worked on: 25 the first early 0 the last event 19"],
 }
 
 

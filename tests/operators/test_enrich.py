@@ -170,3 +170,76 @@ def test_map_replaces_the_job():
 def test_map_takes_nothing_but_the_job(made):
     (finished,) = marbles(rj.map(lambda job: made), "a|", "A|", values={"A": rj.Retry})
     assert "use reactivex's own map" in finished.outcome.failure.message
+
+
+# what is taken in place of what failed
+
+
+async def fail(job: rj.Job) -> NoReturn:
+    raise ValueError("not found")
+
+
+def test_a_fallback_is_taken_when_the_function_raises():
+    (job,) = marbles(rj.enrich(fail, fallback={"found": None}), "-a|", "-a|")
+    assert job.assigns == {"found": None}
+
+
+def test_a_fallback_is_taken_when_the_function_takes_too_long():
+    (job,) = marbles(rj.enrich(two_seconds, timeout=1, fallback={"late": True}), "a--|", "-a-|")
+    assert job.assigns == {"late": True}
+
+
+async def _soon(job: rj.Job, error: BaseException) -> dict[str, str]:
+    await asyncio.sleep(1)
+    return {"why": str(error)}
+
+
+@pytest.mark.parametrize(
+    ("fallback", "line"), [(lambda job, error: {"why": str(error)}, "-a-|"), (_soon, "--a|")], ids=["plain", "coroutine"]
+)
+def test_a_fallback_may_be_a_function_of_the_job_and_the_error(fallback, line):
+    (job,) = marbles(rj.enrich(fail, fallback=fallback), "-a-|", line)
+    assert job.assigns == {"why": "not found"}
+
+
+@pytest.mark.parametrize("kind", [rj.enrich, rj.map])
+@pytest.mark.parametrize("fallback", [rj.Snooze(60), lambda job, error: rj.Snooze(60)], ids=["value", "function"])
+def test_a_fallback_may_settle_the_job(kind, fallback):
+    marbles(kind(fail, fallback=fallback), "-a|", "-A|", values={"A": rj.Snooze(60)})
+
+
+def test_a_fallback_that_raises_is_a_failed_attempt():
+    (finished,) = marbles(rj.enrich(fail, fallback=lambda job, error: 1 / 0), "a|", "A|", values={"A": rj.Retry})
+    assert finished.outcome.failure.type == "ZeroDivisionError"
+    assert "not found" in finished.outcome.failure.traceback
+
+
+def test_an_outcome_that_is_raised_is_no_failure_and_needs_no_fallback():
+    async def end(job: rj.Job) -> NoReturn:
+        raise rj.Cancel("gone")
+
+    marbles(rj.enrich(end, fallback={}), "a|", "A|", values={"A": rj.Cancel("gone")})
+
+
+def test_a_fallback_of_a_map_gives_the_job():
+    (job,) = marbles(rj.map(fail, fallback=lambda job, error: job.assign({"n": 0})), "a|", "a|")
+    assert job.assigns == {"n": 0}
+
+
+@pytest.mark.parametrize("kind", [rj.enrich, rj.map])
+@pytest.mark.parametrize("fallback", [5, "none", dict, rj.Cancel], ids=repr)
+def test_a_fallback_that_is_none_is_refused(kind, fallback):
+    with pytest.raises(rj.InvalidOption, match=f"rj.{kind.__name__}: fallback is "):
+        kind(two_seconds, fallback=fallback)
+
+
+@on_virtual_time
+async def test_a_look_up_that_is_stopped_takes_no_fallback():
+    async def look(job: rj.Job) -> None:
+        await asyncio.sleep(100)
+
+    source = MemorySource([a_job()])
+    pipeline = rj.pull(source, max_demand=10).pipe(rj.enrich(look, fallback={}), rj.complete(), rj.ack())
+    async with runs(pipeline, grace=0):
+        await asyncio.sleep(1)
+    assert [type(one.outcome) for one in source.settled] == [rj.Release]

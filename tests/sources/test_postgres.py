@@ -208,17 +208,49 @@ async def test_a_wake_is_for_its_queue_or_for_all(app, source):
     assert heard == ["mail", None, "mail"]
 
 
-async def test_without_any_wake_there_is_a_slow_poll(app, source):
+async def test_without_any_wake_a_job_that_is_ready_is_found_by_a_slow_poll_and_told_of_until_it_is_taken(app, connection, source):
     app.settings = rj.App("x", poll_seconds=0.05).settings
+    await fill(connection, "unknown", 1, queue="mail")
+    await fill(connection, "work", 1, queue="other")
     polls = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
     watching = source.wakes.subscribe(polls.put_nowait, scheduler=LoopScheduler(loop))
+    seen = []
+    looking = app.looks.pending(lambda: None).subscribe(seen.append)
+    await until(lambda: len(seen) > 3)
+    assert polls.empty()
     began = loop.time()
+    await fill(connection, "work", 1, queue="mail")
     for _ in range(5):
         await asyncio.wait_for(polls.get(), 5)
     assert loop.time() - began > 0.2
+    await source.fetch(1)
+    seen.clear()
+    await until(lambda: len(seen) > 1)  # one may have been on its way
+    while not polls.empty():
+        polls.get_nowait()
+    await until(lambda: len(seen) > 4)
+    assert polls.empty()
     watching.dispose()
+    looking.dispose()
+
+
+@pytest.mark.parametrize("error", [TimeoutError("away"), asyncpg.UndefinedTableError("renamed")])
+async def test_where_its_node_cannot_look_a_source_is_woken_so_that_it_asks_by_itself(app, source, error, caplog):
+    app.settings = rj.App("x", poll_seconds=0.05).settings
+
+    async def fails(*_):
+        raise error
+
+    app.store.look = fails
+    polls = asyncio.Queue()
+    watching = source.wakes.subscribe(polls.put_nowait, scheduler=LoopScheduler(asyncio.get_running_loop()))
+    for _ in range(3):
+        await asyncio.wait_for(polls.get(), 5)
+    watching.dispose()
+    told = [record for record in caplog.records if "cannot look" in record.message]
+    assert len(told) == isinstance(error, asyncpg.PostgresError), "what passes is told of by those who ask, the rest once"
 
 
 async def test_a_database_that_is_away_is_waited_for(app, connection, source):
@@ -282,13 +314,13 @@ async def test_what_is_asked_of_its_queue_is_told_when_it_is_new(app, connection
 async def test_two_pulls_of_a_node_look_once_and_both_are_told(app, connection, source):
     app.settings = rj.App("x", poll_seconds=0.4).settings
     looks, told = [], []
-    look = app.store.read_controls
+    look = app.store.look
 
-    async def counted(queues, names):
+    async def counted(queues, *others):
         looks.append(queues)
-        return await look(queues, names)
+        return await look(queues, *others)
 
-    app.store.read_controls = counted
+    app.store.look = counted
     scheduler = LoopScheduler(asyncio.get_running_loop())
     sources = [source, rj.PostgresSource(app, "mail"), rj.PostgresSource(app, "other")]
     watching = [
