@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
 
-from rxjobs.events import Emit
+from rxjobs.events import Emit, JobDropped
 from rxjobs.job import Job
-from rxjobs.outcome import Finished, Outcome
+from rxjobs.outcome import Finished, Outcome, Release
+from rxjobs.reporting import Report, Reports
+
+log = logging.getLogger("rxjobs.demand")
+
+DROPPED_DELAY = 5.0
+"""Seconds until a job that a pipeline dropped may run again: long enough that a pipeline which drops them all does not spin."""
+CANCELLED = "cancelled by request"
+"""Why a job was cancelled that somebody asked to be: `app.jobs.cancel`."""
 
 Acked = Callable[[Finished], object]
 
@@ -25,10 +34,13 @@ class Keeper(Protocol):
     def is_paused(self) -> bool: ...
 
     @property
+    def cancelling(self) -> frozenset[tuple[int, int]]: ...
+
+    @property
     def emit(self) -> Emit: ...
 
     @property
-    def root(self) -> Keeper | None: ...
+    def root(self) -> Root | None: ...
 
     def settle(self, finished: Finished, then: Acked | None = None) -> None: ...
 
@@ -43,6 +55,16 @@ class Waiting(Protocol):
 
     @property
     def waiting(self) -> int: ...
+
+    @property
+    def limit(self) -> int: ...
+
+
+class Root(Keeper, Protocol):
+    """The ledger of a pull."""
+
+    @property
+    def reports(self) -> Reports: ...
 
 
 class Watcher(Protocol):
@@ -78,13 +100,38 @@ class Hold(msgspec.Struct, eq=False):
         ledger = self.ledger
         if ledger.is_paused:
             return "its queue is paused"
+        if ledger.cancelling and self.is_to_be_cancelled:
+            return CANCELLED
         return "its node was cut off" if self.era != ledger.era and self.job.node is not None else None
 
     @property
-    def root(self) -> Keeper | None:
+    def is_to_be_cancelled(self) -> bool:
+        """Whether somebody has asked for that."""
+        return (self.job.id, self.job.attempt) in self.ledger.cancelling
+
+    def report(self, fraction: float, message: str) -> None:
+        """Have it written down how far the job has come; may be called from any thread."""
+        root = self.root
+        if root is not None:
+            root.reports.add(Report(self.job, fraction, message))
+
+    @property
+    def root(self) -> Root | None:
         """The ledger of the pull that its job came from, also inside of a branch."""
         return self.ledger.root
 
     def __del__(self) -> None:
         if not self.settled:
             self.ledger.dropped(self.job, self.outcome)
+
+
+def released_as_dropped(job: Job, emit: Emit) -> Release:
+    """How a job ends that an operator dropped, which is made known."""
+    reason = "an operator of its pipeline dropped it"
+    log.warning(
+        "job %s (%s) of queue %s was dropped by an operator of its pipeline and goes back to its queue in %g s; "
+        "use rj.filter(..., otherwise=outcome) to settle the jobs that a pipeline does not want",
+        job.id, job.type, job.queue, DROPPED_DELAY,
+    )  # fmt: skip
+    emit(JobDropped(job=job, reason=reason))
+    return Release(DROPPED_DELAY, reason)

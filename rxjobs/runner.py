@@ -15,11 +15,12 @@ from reactivex.observer import Observer
 
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.call import Executor
-from rxjobs.demand import DROPPED_DELAY, Ledger, settle
+from rxjobs.demand import Ledger, settle
 from rxjobs.errors import InvalidOption, PipelineBroken, WornOut
 from rxjobs.events import EventStream, PipelineRestarted, PipelineStarted, PipelineStopped
 from rxjobs.executors.memory import resident
 from rxjobs.failure import describe
+from rxjobs.hold import DROPPED_DELAY
 from rxjobs.job import Job
 from rxjobs.log_lines import Indented
 from rxjobs.operators.stage import on_the_loop
@@ -169,6 +170,7 @@ class Running:
         self._executors = executors
         self._max_memory = max_memory
         self._changed = asyncio.Event()
+        self._cancelling: frozenset[tuple[int, int]] = frozenset()
         self._pipelines = [
             Supervised(
                 pipeline,
@@ -190,6 +192,11 @@ class Running:
     def held_ids(self) -> set[int]:
         """The ids of the jobs that are fetched and not yet acked."""
         return set().union(*(one.scope.held_ids for one in self._pipelines))
+
+    @property
+    def scopes(self) -> list[Scope]:
+        """Where its pipelines run."""
+        return [one.scope for one in self._pipelines]
 
     @property
     def ledgers(self) -> list[Ledger]:
@@ -242,6 +249,13 @@ class Running:
     def restore(self) -> None:
         """The node has a lease again."""
         self.is_cut_off = False
+
+    def cancel(self, claims: frozenset[tuple[int, int]]) -> None:
+        """Stop those of the jobs that are to be cancelled, given by their ids and attempts; none of them begins any more."""
+        if claims or self._cancelling:
+            self._cancelling = claims
+            for one in self._pipelines:
+                one.scope.cancel(claims)
 
     async def stop(self, grace: float, *, ends_process: bool = False) -> None:
         """End: fetching stops at once, jobs in flight get `grace` seconds, the rest are stopped and released, all is written down.

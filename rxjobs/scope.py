@@ -164,6 +164,18 @@ class Scope:
         for awaited in tuple(self._awaited):
             awaited.stop(lambda item: any(job.node is not None for job in _jobs_of(item)))
 
+    def cancel(self, claims: frozenset[tuple[int, int]]) -> None:
+        """Stop what runs for jobs that are to be cancelled, given by their ids and attempts; what has not begun never does.
+
+        What runs for several jobs is stopped when that is asked for all of them.
+        """
+        for ledger in self._ledgers.values():
+            ledger.cancelling = claims
+        for awaited in tuple(self._awaited):
+            for job in [job for item in awaited.running for job in _jobs_of(item) if job.hold is not None]:
+                job.hold.cancelled = job.hold.cancelled or job.hold.is_to_be_cancelled
+            awaited.stop(lambda item: all(job.hold is not None and job.hold.is_to_be_cancelled for job in _jobs_of(item)))
+
     def recall(self, ledger: Ledger) -> None:
         """Release the jobs of a pull that wait for their turn in a stage; what runs may end."""
         for awaited in tuple(self._awaited):

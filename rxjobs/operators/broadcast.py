@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from reactivex import abc
 
-from rxjobs.demand import DROPPED_DELAY, ended, released_as_dropped
-from rxjobs.hold import Acked
+from rxjobs.demand import ended
+from rxjobs.hold import DROPPED_DELAY, Acked, released_as_dropped
 from rxjobs.job import Job
 from rxjobs.operators.dispatch import Branching
 from rxjobs.operators.dispatching import STOPPED, Dispatching

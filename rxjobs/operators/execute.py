@@ -39,7 +39,7 @@ def execute(*, concurrency: int = 10, on: Executor | None = None, app: Jobs | No
         finished: Finished = await job.definition.perform(job, on)
         return finished
 
-    counted = Counted(name)
+    counted = Counted(name, runs_jobs=True)
 
     def work(job: Job) -> Coroutine[Any, Any, Item]:
         counted.went_in += 1

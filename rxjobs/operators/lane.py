@@ -19,7 +19,7 @@ from rxjobs.demand import now
 from rxjobs.errors import NotOpen
 from rxjobs.events import BranchRestarted, Emit
 from rxjobs.failure import describe
-from rxjobs.hold import Acked, Hold, Keeper
+from rxjobs.hold import Acked, Hold, Root
 from rxjobs.job import Job
 from rxjobs.log_lines import Indented
 from rxjobs.operators.branch import Branch
@@ -51,12 +51,17 @@ class Loan:
         return self.job.hold is not None and self.job.hold.ledger.is_paused
 
     @property
+    def cancelling(self) -> frozenset[tuple[int, int]]:
+        """The jobs that are to be cancelled."""
+        return frozenset() if self.job.hold is None else self.job.hold.ledger.cancelling
+
+    @property
     def emit(self) -> Emit:
         """Where the pipeline tells what happens."""
         return self.lane.scope.emit
 
     @property
-    def root(self) -> Keeper | None:
+    def root(self) -> Root | None:
         """The ledger of the pull that its job came from."""
         return None if self.job.hold is None else self.job.hold.root
 

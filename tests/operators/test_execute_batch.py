@@ -8,7 +8,7 @@ import pytest
 
 import rxjobs as rj
 from rxjobs.events import Event, EventStream, JobFailed, JobStarted, JobStopped
-from rxjobs.middleware.breaker import Circuits
+from rxjobs.middleware.circuits import Circuits
 from rxjobs.middleware.timeout import timeout as limit
 from rxjobs.perform import Next
 from rxjobs.testing import MemorySource, a_job, job_type, marbles

@@ -24,7 +24,7 @@ from rxjobs.testing.watched import Watched, runs
 JOBS = 30
 MOST_OPERATORS = 8
 ATTEMPTS = 3
-HOURS = 10 * 3600
+HOURS = 3600
 """Virtual seconds: how long it may take until every job has ended."""
 
 Tree = tuple[Any, ...]
@@ -74,7 +74,8 @@ def lines(draw: st.DrawFn) -> tuple[Tree, ...]:
 class World:
     """The operators of one example, and what they do to which job: each mischief to a job once, so that all of it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_demand: int) -> None:
+        self.max_demand = max_demand
         self.done = Counter[tuple[str, int]]()
         self.places = 0
 
@@ -104,7 +105,8 @@ class World:
                 return rj.enrich(self.slowly(place, every, lambda job: {place: 1}), concurrency=width, timeout=5)
             case "batch", width, every:
                 return compose(
-                    rj.buffer(width, 1.0 if every % 2 else None), rj.execute_batch(self.batch(place, every), concurrency=width)
+                    rj.buffer(min(width, self.max_demand), 1.0 if every % 2 else None),
+                    rj.execute_batch(self.batch(place, every), concurrency=width),
                 )
             case "execute", width:
                 return rj.execute(concurrency=width)
@@ -169,7 +171,7 @@ class World:
 
 
 async def go_through(line: tuple[Tree, ...], max_demand: int, min_demand: int, stopped_at: float | None) -> None:
-    world = World()
+    world = World(max_demand)
     definition = job_type(world.job, name="random", backoff=lambda attempt, error: 1.0)
     source = MemorySource(a_job(definition=definition, args={"n": n}, max_attempts=ATTEMPTS) for n in range(JOBS))
     source.close()
