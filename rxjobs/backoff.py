@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 Backoff = Callable[[int, BaseException | None], float]
-"""`attempt, error -> seconds`: attempt counts from 1, error is None for a Retry without an exception."""
+"""`attempt, error -> seconds`: attempt counts from 1, error is None for a Retry without an exception, and after a rescue."""
 
 
 def default_backoff(attempt: int, max_attempts: int) -> float:

@@ -20,8 +20,11 @@ MOST_SECONDS = 10**9
 
 def returned(job: Job, value: Any) -> Outcome:
     """The outcome of a job that returned."""
-    if value is None or isinstance(value, UnstorableResult):
-        return COMPLETE  # the work is done, and its side effects are not to be repeated for the sake of a result
+    if value is None:
+        return COMPLETE
+    if isinstance(value, UnstorableResult):
+        # the work is done, and its side effects are not to be repeated for the sake of a result
+        return Complete(unstorable=value.reason)
     if isinstance(value, type) and issubclass(value, Outcome):
         return raised(
             job, TypeError(f"the job returned the class {value.__name__}; it is to return one, such as rj.{value.__name__}(…)")
@@ -47,7 +50,7 @@ def resolve(job: Job, outcome: Outcome) -> Outcome:
     if job.attempt >= job.max_attempts:
         return Discard(outcome.reason, outcome.failure, outcome.exception)
     if outcome.delay is None:
-        return Retry(_backoff(job, outcome.exception), outcome.reason, outcome.failure, outcome.exception)
+        return Retry(wait_after(job, outcome.exception), outcome.reason, outcome.failure, outcome.exception)
     return outcome
 
 
@@ -57,7 +60,8 @@ def _with_cause(outcome: Retry | Discard) -> Retry | Discard:
     return outcome if cause is None else replace(outcome, failure=describe(cause), exception=cause)
 
 
-def _backoff(job: Job, error: BaseException | None) -> float:
+def wait_after(job: Job, error: BaseException | None) -> float:
+    """How long a job waits after its attempt has failed, seconds: as its type says, where that is known here."""
     own = job.definition.how.backoff if job.definition is not None else None
     if own is not None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -23,6 +24,10 @@ class MissingKey(RxJobsError, LookupError):
 
 class BrokenSeal(RxJobsError, ValueError):
     """A stored row's arguments do not open with the key they name: they were changed, or sealed with another."""
+
+
+class NotAllowed(RxJobsError, ValueError):
+    """A job names a function that this app lets no job call."""
 
 
 class InvalidOption(RxJobsError, ValueError):
@@ -47,6 +52,25 @@ class DuplicateJob(RxJobsError):
     def __init__(self, message: str, job: Any = None) -> None:
         super().__init__(message)
         self.job = job
+
+
+class JobFailed(RxJobsError):
+    """A job that somebody waits for ended without a result: discarded, cancelled, deleted.
+
+    `job` is the row, or None where it is not there any more; `type`, `message` and `traceback` are of its last error.
+    """
+
+    def __init__(self, message: str, job: Any = None, error: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        said = error or {}
+        self.job = job
+        self.type: str = said.get("type") or ""
+        self.message: str = said.get("message") or ""
+        self.traceback: str = said.get("traceback") or ""
+
+
+class StaleClaim(RxJobsError):
+    """A job's claim is not the current one: others may have the job, and what this run did for it is to be undone."""
 
 
 class DuplicateJobType(InvalidOption):

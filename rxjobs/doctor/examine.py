@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable
 import asyncpg
 
 from rxjobs.doctor import server, vacuum, work
+from rxjobs.doctor.breakers import breakers
 from rxjobs.doctor.finding import Finding, Health, ok, problem, warning
-from rxjobs.errors import NoDatabase, NotMigrated, SchemaTooNew
+from rxjobs.errors import InvalidDSN, NoDatabase, NotMigrated, SchemaTooNew
 from rxjobs.settings import Settings
 from rxjobs.store import migrate as migrations
 from rxjobs.store.database import Database
@@ -24,6 +25,7 @@ OF_THE_SERVER: dict[str, Check] = {"server": server.examine, "notifications": se
 OF_THE_SCHEMA: dict[str, Check] = {
     "nodes": work.nodes,
     "queues": work.paused,
+    "breakers": breakers,
     "unserved": work.unserved,
     "progress": work.progress,
     "horizon": vacuum.horizon,
@@ -32,7 +34,7 @@ OF_THE_SCHEMA: dict[str, Check] = {
 
 
 async def examine(settings: Settings) -> list[Finding]:
-    """Everything that is found; a server that does not answer is the only finding."""
+    """Everything that is found; a server that does not answer is the only finding. Raises InvalidDSN."""
     try:
         async with served(settings.dsn) as dsn:
             database = Database(dsn, pool_size=POOL_SIZE)
@@ -41,6 +43,8 @@ async def examine(settings: Settings) -> list[Finding]:
                 return await _examine(Store(database, settings.schema, notify=settings.notify), settings)
             finally:
                 await database.close()
+    except InvalidDSN:
+        raise  # a mistake in the call
     except NoDatabase as error:
         return [problem("server", str(error), "start the server, or name the right one with --dsn or RXJOBS_DSN")]
 

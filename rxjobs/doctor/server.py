@@ -17,7 +17,8 @@ OLDEST, NEWEST = 14, 18
 SKEW_SECONDS = 1.0
 HEARD_SECONDS = 5.0
 FILLING, FULL = 0.1, 0.5
-"""The part of the room for notifications that is taken; where all of it is, whoever notifies is refused."""
+"""The part of the room for notifications that is taken. From half of it on rxjobs notifies nobody, since where all of it is,
+whoever does is refused."""
 
 
 async def examine(store: Store, settings: Settings) -> Iterable[Finding]:
@@ -77,7 +78,7 @@ def room(usage: float) -> Finding:
     found = f"{usage:.0%} of the room for notifications is taken"
     advice = "end the session that listens and stays in a transaction: see pg_stat_activity, state 'idle in transaction'"
     if usage > FULL:
-        return problem("notification queue", found, f"{advice}. When it is full, nothing can be enqueued")
+        return problem("notification queue", found, f"{advice}. Until then nobody is notified of jobs: the poll finds them")
     return warning("notification queue", found, advice) if usage > FILLING else ok("notification queue", found)
 
 

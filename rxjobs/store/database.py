@@ -6,8 +6,10 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import asyncpg
@@ -23,7 +25,7 @@ ACQUIRE_TIMEOUT = 5.0
 STATEMENT_TIMEOUT = 5.0
 LONG_TIMEOUT = 30.0
 """For statements that may read a whole table, or carry a thousand jobs."""
-POOL_SIZE = 8
+POOL_SIZE, POOL = 8, "pool"
 """Connections for whoever asks now and then, or may take long."""
 LINES = {"claims": 2, "inserts": 2, "reserved": 2}
 """Connections for what is asked thousands of times a second, and those reserved for what a node lives by: its outcomes and its
@@ -58,6 +60,9 @@ class Database:
         self._lines: dict[str, Lines] = {}
         self.is_behind_pooler = True
         """Whether something stands between that may give every transaction another session, as PgBouncer does: known once open."""
+        self.timed: Callable[[str, float, float], object] | None = None
+        """Who wants to know for how many seconds a connection of which pool was waited for, and then used."""
+        self._waiting = self._timeouts = 0
         self.listener: Line | None = None
         """What listens, while something does: what is asked again and again is asked there, if it is free."""
 
@@ -75,6 +80,8 @@ class Database:
                 pass
             self._pool = pool
             self._lines = {name: Lines(self.connect, size, self._acquire_timeout) for name, size in LINES.items()}
+            for name, lines in self._lines.items():
+                lines.timed = partial(self._tell, name)
             # there from the start: a server that is full later gives no new ones
             await self._lines["reserved"].open()
         except (*_REFUSALS, OSError, asyncpg.InterfaceError, TimeoutError) as error:
@@ -106,12 +113,29 @@ class Database:
             on = "reserved"
         if on is not None and not (on in MAY_OVERFLOW and self._lines[on].is_full):
             return await self._lines[on].fetch(sql, *args, timeout=timeout)
+        began = time.monotonic()
         connection = await self._acquire(pool)
+        got = time.monotonic()
         try:
             rows: list[asyncpg.Record] = await connection.fetch(sql, *args, timeout=timeout)
             return rows
         finally:
             await pool.release(connection, timeout=2)
+            self._tell(POOL, got - began, time.monotonic() - got)
+
+    @property
+    def pools(self) -> list[tuple[str, int, int, int, int, int]]:
+        """Each pool by its name: connections that are idle, in use, and there at most; who waits for one; and who waited in vain."""
+        pool, lines = self._pool, self._lines
+        found = [(name, *one.numbers) for name, one in lines.items()]
+        if pool is not None:
+            idle, size = pool.get_idle_size(), pool.get_size()
+            found.append((POOL, idle, max(0, size - idle), self._pool_size, self._waiting, self._timeouts))
+        return found
+
+    def _tell(self, pool: str, waited: float, used: float) -> None:
+        if self.timed is not None:
+            self.timed(pool, waited, used)
 
     def apart(self) -> Database:
         """The same database as this, for somebody who connects by himself, maybe in another thread."""
@@ -167,11 +191,15 @@ class Database:
         return pool
 
     async def _acquire(self, pool: asyncpg.Pool[Any]) -> Connection:
+        self._waiting += 1
         try:
             return await pool.acquire(timeout=self._acquire_timeout)
         except TimeoutError:
+            self._timeouts += 1
             size = pool.get_max_size()
             raise no_connection(self._acquire_timeout, size, are_all_there=pool.get_size() >= size) from None
+        finally:
+            self._waiting -= 1
 
     async def connect_now(self) -> Connection:
         """A connection apart from the pool; raises NoDatabase where there is none to be had now."""

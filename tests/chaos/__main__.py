@@ -27,7 +27,9 @@ async def main(minutes: float, seed: int, workers: int, names: list[str]) -> int
             nemesis = Nemesis(ground, seed + number, faults)
             await nemesis.rage(min(left, ROUND))
             attempts = ground.attempts
-            rescues = checker.recovery(attempts, ground.died)
+            # a child that was killed costs its job an attempt, which has its backoff
+            killed = {worker.pid: ground.died[worker.pid] for worker in ground.workers if worker.pid in ground.died}
+            rescues = checker.recovery(attempts, killed)
             recoveries = sorted(nemesis.recoveries)
             print(
                 f"round {number + 1} (seed {seed + number}): {sum(nemesis.done.values())} faults, {len(ground.answers)} enqueues, "

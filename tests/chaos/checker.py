@@ -77,10 +77,12 @@ def lost(run: Run) -> Iterator[str]:
 
 def overlaps(run: Run) -> Iterator[str]:
     """I2: no job runs twice at once, but where a process was away for longer than its lease."""
+    types = {row.id: row.type for row in run.rows}
     for of_one in _by_job(run.attempts).values():
         for before, after in pairwise(of_one):
             if (before.to is None or before.to > after.since) and not _was_away(run, before):
-                yield f"attempt {after.attempt} of job {after.id} began in {after.pid} while {before.attempt} ran in {before.pid}"
+                ran = f"{before.attempt} ran in {before.pid} ({types.get(after.id)}, {before.how})"
+                yield f"attempt {after.attempt} of job {after.id} began in {after.pid} while {ran}"
 
 
 def unfinished(run: Run) -> Iterator[str]:

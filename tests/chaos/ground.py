@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -21,6 +22,7 @@ import asyncpg
 import psutil
 
 import rxjobs as rj
+from rxjobs.settings import Settings
 from tests.chaos import checker, ledger
 from tests.chaos.ledger import Answer
 from tests.proxy import Proxy
@@ -38,7 +40,9 @@ FAST = {
     "RXJOBS_POLL_SECONDS": str(POLL),
     "RXJOBS_SHUTDOWN_GRACE": "3",
 }
-SMALL = {"shared_buffers": "32MB", "max_connections": "80", "max_notify_queue_pages": "64"}
+DEFAULT = {name: str(getattr(Settings(), name.removeprefix("RXJOBS_").lower())) for name in FAST}
+"""What nobody has set: a lease of half a minute."""
+SMALL = {"shared_buffers": os.environ.get("CHAOS_SHARED_BUFFERS", "32MB"), "max_connections": "80", "max_notify_queue_pages": "64"}
 WORKER = ("-m", "tests.chaos.worker")
 LOOK = 0.25
 
@@ -100,6 +104,8 @@ class Ground:
         self.answers: dict[str, Answer] = {}
         self.died: dict[int, int] = {}
         """When which worker was killed."""
+        self._seen: Counter[int] = Counter()
+        """When which child was there last, ns."""
         self.absences: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self.use: dict[int, tuple[int, int, int]] = {}
         self.may_wait: frozenset[str] = frozenset()
@@ -116,6 +122,7 @@ class Ground:
         self._folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="rxjobs-chaos-")))
         self._ledgers = self._folder / "ledgers"
         self._ledgers.mkdir()
+        self._read = ledger.Ledgers(self._ledgers)
         await self._execute(self.server.dsn, f"CREATE DATABASE {self._name} TEMPLATE template0 TABLESPACE {self._tablespace}")
         await rj.App(self.dsn).migrate()
         await self.execute(WATCHED)
@@ -137,12 +144,16 @@ class Ground:
     async def start(self, count: int = 1, queues: str = "default healthy", **how: Any) -> list[Worker]:
         """Start workers, and wait until they have joined."""
         started = await self.spawn(count, queues, **how)
-        for worker in started:
+        await self.joined(started)
+        return started
+
+    async def joined(self, workers: Sequence[Worker]) -> None:
+        """Wait until they have joined."""
+        for worker in workers:
             await until(
                 lambda worker=worker: self.value("SELECT count(*) FROM rxjobs.nodes WHERE pid = $1", worker.pid),  # type: ignore[misc]
-                seconds=20,
+                seconds=60,
             )
-        return started
 
     async def spawn(
         self,
@@ -241,20 +252,26 @@ class Ground:
     @property
     def lines(self) -> list[ledger.Line]:
         """What the workers have noted so far."""
-        return ledger.read(self._ledgers)
+        return self._read.lines()
 
     @property
     def attempts(self) -> list[ledger.Interval]:
         """The attempts so far."""
-        return ledger.intervals(self.lines, self.died)
+        return ledger.intervals(self.lines, self._ended_at_the_earliest | self.died)
+
+    @property
+    def _ended_at_the_earliest(self) -> dict[int, int]:
+        """When children that are gone were still seen: their worker ends those whose jobs are to stop, and none notes that."""
+        ours = {worker.pid for worker in self.workers}
+        return {pid: self._seen[pid] for pid in {line.pid for line in self.lines} - ours if not psutil.pid_exists(pid)}
 
     async def started(self, more: int, *, queue: str | None = None, seconds: float = 15.0) -> float:
         """Wait until so many more attempts have begun; gives how long that took, seconds."""
         since = ledger.now()
 
         def begun() -> bool:
-            new = (line for line in self.lines if line.what == "start" and line.at > since and queue in (None, line.queue))
-            return sum(1 for _ in new) >= more
+            new = takewhile(lambda line: line.at > since, reversed(self.lines))
+            return sum(line.what == "start" and queue in (None, line.queue) for line in new) >= more
 
         await until(begun, seconds=seconds)
         return (ledger.now() - since) / 1e9
@@ -304,6 +321,8 @@ class Ground:
                     process = psutil.Process(worker.pid)
                     seen = process.memory_info().rss, process.num_threads(), connections.get(worker.pid, 0)
                     self.use[worker.pid] = tuple(map(max, seen, self.use.get(worker.pid, seen)))  # type: ignore[assignment]
+                    at, children = ledger.now(), process.children()
+                    self._seen |= Counter(dict.fromkeys((child.pid for child in children if is_there(child)), at))
             await asyncio.sleep(LOOK)
 
     async def _connections(self) -> dict[int, int]:
@@ -316,6 +335,13 @@ class Ground:
             await connection.execute(sql, *args)
         finally:
             await connection.close()
+
+
+def is_there(process: psutil.Process) -> bool:
+    """Whether it has not ended."""
+    with suppress(psutil.Error):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _row(record: asyncpg.Record) -> checker.Row:

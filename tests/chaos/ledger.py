@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -48,14 +49,28 @@ def now() -> int:
     return time.clock_gettime_ns(CLOCK)
 
 
-def read(folder: Path) -> list[Line]:
-    """All lines of all processes, in the order of time."""
-    return sorted(_lines(folder), key=lambda line: line.at)
+class Ledgers:
+    """The files of all processes in a folder. Each is read as it grows: whoever waits for a line looks many times a second."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: Counter[Path] = Counter()
+        self._lines: list[Line] = []
 
-def _lines(folder: Path) -> Iterator[Line]:
-    for path in folder.iterdir():
-        for line in path.read_text().splitlines():
+    def lines(self) -> list[Line]:
+        """All lines so far, in the order of time."""
+        for path in self._folder.iterdir():
+            self._lines += self._new(path)
+        self._lines.sort(key=lambda line: line.at)
+        return self._lines
+
+    def _new(self, path: Path) -> Iterator[Line]:
+        with path.open("rb") as file:
+            file.seek(self._read[path])
+            whole = file.read().rpartition(b"\n")[0]
+        if whole:
+            self._read[path] += len(whole) + 1
+        for line in whole.decode().splitlines():
             what, id_, attempt, pid, at, queue = line.split()
             yield Line(what, int(id_), int(attempt), int(pid), int(at), queue)
 
@@ -78,4 +93,5 @@ def intervals(lines: list[Line], died: dict[int, int]) -> list[Interval]:
 
 
 def _open(start: Line, died: dict[int, int]) -> Interval:
-    return Interval(start.id, start.attempt, start.pid, start.at, died.get(start.pid), "died", start.queue)
+    to = max(start.at, died[start.pid]) if start.pid in died else None
+    return Interval(start.id, start.attempt, start.pid, start.at, to, "died", start.queue)

@@ -44,6 +44,8 @@ class Nemesis:
     async def _strike(self, fault: Fault) -> None:
         print(f"{time.strftime('%H:%M:%S')} {fault.__name__}", flush=True)
         try:
+            # one that took the place of a killed one needs a server to begin: it waits for none that was never there
+            await self.ground.joined(self.ground.alive)
             await fault(self.ground, self.random)
         except AssertionError as error:
             self.violations.append(f"{fault.__name__}: {error}")

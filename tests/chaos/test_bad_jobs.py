@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import types
+from logging.handlers import RotatingFileHandler
 
 import pytest
 
@@ -29,7 +30,7 @@ def light_children(monkeypatch):
 @pytest.mark.timeout(60 + 2 * STARTS)
 async def test_children_start_again_and_again_while_threads_are_busy_logging(tmp_path):
     """As celery#9808 and #496 (row 56): each job ends its child. CHAOS_STARTS says how many."""
-    handler, done = logging.FileHandler(tmp_path / "log"), threading.Event()
+    handler, done = RotatingFileHandler(tmp_path / "log", maxBytes=10**7, backupCount=1), threading.Event()
     log = logging.getLogger("tests.busy")
     log.propagate = False
     log.addHandler(handler)

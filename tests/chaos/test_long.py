@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
+from rxjobs.settings import Settings
 from tests.chaos import away, checker, faults, stops, volume
+from tests.chaos.ground import DEFAULT
 from tests.chaos.ledger import now
 from tests.chaos.loaded import HANG, enqueuing_both, judge, load, lost_attempts, shown
 from tests.chaos.test_away import Watch, is_quiet
@@ -30,6 +32,19 @@ async def test_two_hundred_kills_lose_nothing_and_double_nothing(ground, random)
         shown("after the last", twenty_jobs=await ground.started(20, seconds=HANG))
     assert len(ground.died) >= 200
     tell(ground)
+
+
+async def test_the_jobs_of_a_killed_leader_run_again_after_a_lease_and_a_look_with_the_settings_that_nobody_has_changed(ground):
+    """F1: a lease of 30 s, and a look for the dead every 5."""
+    await ground.start(2, environ=DEFAULT)
+    await ground.running(*[await faults.put(ground, "work", key=f"long/{n}", seconds=5.0) for n in range(30)])
+    ground.kill(await ground.leader())
+    await ground.drained(seconds=120)
+    again = checker.recovery(ground.attempts, ground.died)
+    shown("begun again", of=len(again), first=again[0], last=again[-1])
+    lease = Settings().lease_seconds
+    assert lease - Settings().heartbeat_seconds < again[0] <= again[-1] < lease + Settings().rescue_seconds + HANG
+    assert not await ground.verdict()
 
 
 async def test_a_hundred_leaders_that_were_stopped_for_three_leases_change_nothing(ground, random):

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import asyncpg
+
 import rxjobs as rj
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -135,6 +137,21 @@ async def fragile(key: str) -> None:
 async def storm() -> None:
     """Fails whenever it runs, and has the backoff that everybody gets."""
     raise ConnectionError("it is away")
+
+
+@app.job(name="once", max_attempts=50, backoff=lambda attempt, error: 0.2, breaker=None)
+async def once(key: str, seconds: float) -> None:
+    """Writes one row, and that it is done, in one transaction."""
+    connection = await asyncpg.connect(os.environ["RXJOBS_DSN"])
+    try:
+        async with connection.transaction():
+            await connection.execute("INSERT INTO public.effects (key) VALUES ($1)", key)
+            await asyncio.sleep(seconds)
+            await rj.complete_in(connection)
+            await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds)
+    finally:
+        connection.terminate()
 
 
 class Raising(logging.Handler):

@@ -31,6 +31,8 @@ class Row:
     attempted_at: datetime | None = None
     node: UUID | None = None
     rescues: int = 0
+    is_marked: bool = False
+    """Whether it was asked to be cancelled while it ran."""
 
     @property
     def is_terminal(self) -> bool:
@@ -86,6 +88,9 @@ class Rows:
             if (row.state, row.node, row.attempt, row.attempted_at) != ("executing", node, one.job.attempt, one.job.attempted_at):
                 continue
             done.add(row.id)
+            if row.is_marked and state not in TERMINAL:
+                self._put(row, state="cancelled")
+                continue
             due = row.scheduled_at if delay is None or state in TERMINAL else self.now + timedelta(seconds=delay)
             self._put(row, state=state, attempt=row.attempt - given_back, scheduled_at=due)
         return done
@@ -99,7 +104,7 @@ class Rows:
         }  # fmt: skip
         for id_ in lost:
             row = self.jobs[id_]
-            self._put(row, state="available", attempt=row.attempt - 1, node=None)
+            self._put(row, state="cancelled" if row.is_marked else "available", attempt=row.attempt - 1, node=None)
         return lost
 
     def take_lease(self, node: UUID, seconds: float) -> None:
@@ -143,7 +148,9 @@ class Rows:
         self.nodes[node] = None
         lost = sorted(self._executing(node), key=lambda row: row.id)[:limit]
         for row in lost:
-            if row.attempt >= row.max_attempts:
+            if row.is_marked:
+                self._put(row, state="cancelled", node=None, rescues=row.rescues + 1)
+            elif row.attempt >= row.max_attempts:
                 self._put(row, state="discarded", node=None, rescues=row.rescues + 1)
             elif row.rescues:
                 due = self.now + timedelta(seconds=SECOND_RESCUE)
@@ -160,7 +167,10 @@ class Rows:
         waiting = {id_ for id_ in ids if self.jobs[id_].state in ("available", "scheduled", "retryable")}
         for id_ in waiting:
             self._put(self.jobs[id_], state="cancelled")
-        return waiting
+        marked = {id_ for id_ in ids if self.jobs[id_].state == "executing"}
+        for id_ in marked:
+            self._put(self.jobs[id_], is_marked=True)
+        return waiting | marked
 
     def retry(self, ids: Collection[int]) -> set[int]:
         back = {id_ for id_ in ids if self.jobs[id_].state in ("scheduled", "retryable", "discarded", "cancelled")}
@@ -168,7 +178,7 @@ class Rows:
             row = self.jobs[id_]
             node = None if row.is_terminal else row.node
             most = max(row.max_attempts, row.attempt + 1)
-            self._put(row, state="available", scheduled_at=self.now, max_attempts=most, node=node)
+            self._put(row, state="available", scheduled_at=self.now, max_attempts=most, node=node, is_marked=False)
         return back
 
     def _put(self, row: Row, **changes: object) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from rxjobs.backoff import default_backoff
 from rxjobs.definition import NewJob
 from rxjobs.job import Job
 from rxjobs.outcome import Complete, Finished
@@ -213,7 +214,10 @@ class Postgres(Memory):
 
     def rescue(self, node: UUID, leader: UUID, term: int, limit: int) -> set[int]:
         ids = super().rescue(node, leader, term, limit)
-        assert self._do(self._store.rescue_jobs(node, limit, leader, term)) == ids
+        held = self._do(self._store.held_by(node, limit))
+        delays = [default_backoff(row["attempt"], row["max_attempts"]) for row in held]
+        lost = [row["id"] for row in held], [row["attempt"] for row in held], delays
+        assert self._do(self._store.rescue_jobs(node, *lost, leader, term)) == ids
         for id_ in ids:
             if self.rows.jobs[id_].state == "retryable":
                 self._without_jitter(id_)

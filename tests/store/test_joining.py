@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from functools import partial
 from urllib.parse import urlsplit
@@ -207,3 +210,56 @@ async def test_what_is_no_connection_is_named_with_what_is_one(app, work):
             await app.enqueue(work.new(n=1), wrong)
     with create_engine("sqlite://").connect() as connection, pytest.raises(rj.InvalidOption, match=r"over sqlite3\.Connection"):
         await app.enqueue(work.new(n=1), connection)
+
+
+DJANGO = """
+import sys
+import django
+from django.conf import settings
+from django.db import connection, transaction
+from psycopg.conninfo import conninfo_to_dict
+
+import rxjobs as rj
+
+dsn = conninfo_to_dict(sys.argv[1])  # of an embedded server the host is a folder
+settings.configure(DATABASES={"default": {
+    "ENGINE": "django.db.backends.postgresql", "NAME": dsn["dbname"], "USER": dsn["user"], "PASSWORD": dsn.get("password", ""),
+    "HOST": dsn["host"], "PORT": dsn.get("port", ""),
+}})
+django.setup()
+app = rj.App(sys.argv[1])
+
+
+@app.job(name="work")
+def work(n: int) -> None: ...
+
+
+class Undo(Exception): ...
+
+
+try:
+    with transaction.atomic():
+        app.sync.enqueue(work.new(n=1), connection)
+        raise Undo
+except Undo:
+    pass
+with transaction.atomic():
+    app.sync.enqueue(work.new(n=2), connection)
+    try:
+        with transaction.atomic():
+            app.sync.enqueue(work.new(n=3), connection)
+            raise Undo
+    except Undo:
+        pass
+print(sorted(job.args["n"] for job in app.sync.jobs.list()))
+"""
+
+
+async def test_djangos_transactions_are_joined(app, tmp_path):
+    """In a process of its own, since Django is set up once in a process."""
+    program = tmp_path / "program.py"
+    program.write_text(DJANGO)
+    ran = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-W", "error", program, app.dsn], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (0, "[2]\n"), ran.stderr
