@@ -12,11 +12,16 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:)([^)#]+)(?:#[^)]*)?\)")
 FAULTS = ROOT / "docs" / "faults.md"
+STREAMS = ROOT / "docs" / "streams.md"
+KNOWN = "For those who know GenStage and Broadway"
 
 
-def rows(page: Path) -> list[list[str]]:
-    """The rows of the tables of a page, without those that are heads."""
-    lines = [line for line in page.read_text("utf-8").splitlines() if line.startswith("|")]
+def rows(page: Path, section: str | None = None) -> list[list[str]]:
+    """The rows of the tables of a page, or of one of its sections, without those that are heads."""
+    text = page.read_text("utf-8")
+    if section is not None:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
     heads = {place - 1 for place, line in enumerate(lines) if set(line) <= set("|- ")}
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -72,3 +77,23 @@ def test_there_are_two_tables_of_faults():
     assert sum(re.fullmatch(r"F\d+(, F\d+)*", id_) is not None for id_ in ids) > 30
     assert sum("#" in id_ for id_ in ids) > 40
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("row", rows(STREAMS, KNOWN), ids=lambda row: row[0][:60])
+def test_every_term_of_others_has_ours_and_tests(row):
+    """Theirs, ours, and tests that show it: nothing else in the last column."""
+    theirs, ours, shown = row
+    assert theirs
+    assert ours
+    assert LINK.sub("", shown).strip(", ") == ""
+    assert all(words.startswith("test_") for words, _ in LINK.findall(shown))
+
+
+def test_the_terms_of_both_are_there():
+    text = " ".join(row[0] for row in rows(STREAMS, KNOWN))
+    genstage = (
+        "max_demand min_demand handle_demand buffer_size DemandDispatcher BroadcastDispatcher PartitionDispatcher producer_consumer"
+    )
+    broadway = "processors batchers partition_by rate_limiting acknowledgers shutdown"
+    modes = ":permanent :transient :temporary"
+    assert [term for term in f"{genstage} {broadway} {modes}".split() if term not in text] == []

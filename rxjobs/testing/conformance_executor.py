@@ -13,10 +13,12 @@ from typing import Any
 
 from rxjobs.call import Call, Executor
 from rxjobs.codec import PlainCodec
-from rxjobs.definition import Definition, Enqueued, NewJob, Options
+from rxjobs.definition import Definition, NewJob, Options
+from rxjobs.enqueued import Enqueued
 from rxjobs.failure import describe
 from rxjobs.job import Job, running_job
 from rxjobs.outcome import Outcome
+from rxjobs.settings import Settings
 from rxjobs.testing import conformance_jobs as jobs
 
 Make = Callable[[], Executor]
@@ -188,6 +190,7 @@ class _NoRegistry:
 
     max_args_bytes = 1024 * 1024
     codec = PlainCodec()
+    settings = Settings()
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         raise NotImplementedError(f"{new.type} is only run here")

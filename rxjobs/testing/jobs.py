@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from rxjobs.call import Executor
 from rxjobs.codec import PlainCodec
-from rxjobs.definition import Definition, Enqueued, NewJob, Options
+from rxjobs.definition import Definition, NewJob, Options
+from rxjobs.enqueued import Enqueued
 from rxjobs.events import EventStream
 from rxjobs.executors.on_loop import on_loop
 from rxjobs.job import Job
 from rxjobs.perform import Middleware, performer
+from rxjobs.settings import Settings
+
+HERE = on_loop()
+"""Where functions run in a test on virtual time: an `asyncio.sleep` elsewhere would take real time."""
 
 _ids = itertools.count(1)
 
@@ -42,11 +48,35 @@ def job_type(
     return definition
 
 
+class App(Protocol):
+    """What knows job types by name. Raises UnknownJobType."""
+
+    def definition(self, name: str) -> Definition[..., Any]: ...
+
+
+def job_of(new: NewJob, app: App) -> Job:
+    """The job that a row of `new` would be, were it fetched by the app; its function runs on the event loop, wherever it ran there.
+
+    What wraps the app's runs wraps this one too: its own middleware, the timeout, and the breaker, which is the app's.
+    """
+    known = app.definition(new.type)
+    perform = known.perform
+    assert perform is not None
+    definition = copy.copy(known)
+    definition.perform = lambda job, on: perform(job, HERE)
+    args, payload = known.read(new.payload)
+    return a_job(
+        definition=definition, queue=new.queue, args=args, payload=payload, priority=new.priority,
+        max_attempts=new.max_attempts, tags=new.tags, meta=new.meta,
+    )  # fmt: skip
+
+
 class _NoApp:
     """What a job type asks of its app."""
 
     max_args_bytes = 1024 * 1024
     codec = PlainCodec()
+    settings = Settings()
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         raise NotImplementedError(f"{new.type} belongs to no app: its jobs are made with a_job(), not enqueued")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import selectors
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,12 +24,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock starts at 0 and jumps to the next timer whenever there is nothing else to do.
 
     Work in the loop's own thread pool (`asyncio.to_thread`) takes no virtual time: the clock stands still meanwhile. A loop
-    in which nothing is left to do raises Stuck where a real one would hang.
+    in which nothing is left to do raises Stuck where a real one would hang. What is due at the same time comes in the order in
+    which it was asked for.
     """
 
     def __init__(self) -> None:
         self._virtual_now = 0.0
         self._in_threads = 0
+        self._places = itertools.count()
         super().__init__(_Jumping(self))
         # what asyncio adds to see that a timer is due must not be lost in the rounding of a late hour
         self._clock_resolution = 1e-6
@@ -34,6 +39,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._virtual_now
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when, callback, args, self, context)
+        timer.place = next(self._places)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         future = super().run_in_executor(executor, func, *args)
@@ -68,6 +82,17 @@ def virtually(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on virtual time, from code without an event loop."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+class _Timer(asyncio.TimerHandle):
+    """One of several that are due at the same time knows its place among them: asyncio's own come in any order."""
+
+    __slots__ = ("place",)
+
+    place: int
+
+    def __lt__(self, other: Any) -> bool:
+        return (self.when(), self.place) < (other.when(), other.place)
 
 
 class _Jumping(selectors.BaseSelector):

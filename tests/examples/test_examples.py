@@ -17,6 +17,16 @@ SAYS = {
     "05_events_to_jobs": ["3 alarms enqueued", "alarm: 35.2 °C"],
     "06_a_source_that_limits_itself": ["12 jobs", "in four periods or more: True"],
     "07_a_source_that_buffers": ["taken without anybody listening: 5 of 8", "worked on: 25 the first early 0 the last event 19"],
+    "08_batch_database_writer": ["rows written: 49", "not written: {'sensor': 'sensor 1', 'celsius': -300.0} below absolute zero"],
+    "09_webhooks": ["from closed to open", "from half-open to closed", "delivered: 6 each once: True"],
+    "10_file_writer": ["lines written: 300", *(f"{letter}.txt 100 in order: True" for letter in "abc")],
+    "11_social_media": [
+        "posts: 60",
+        "{'harbour': 20, 'meadow': 20, 'square': 20}",
+        "#chess, #market",
+        "letters:\n14\n",
+        "written: 60",
+    ],
 }
 
 

@@ -47,7 +47,7 @@ def test_of_three_branches_the_one_with_most_free_demand_gets_the_next_job():
     def branch(name: str, size: int) -> rj.Branch:
         return rj.branch(rj.map(lambda job: seen.setdefault(job.args["letter"], name) and job), ops.delay(9), max_demand=size)
 
-    marbles(rj.balance(branch("one", 1), branch("two", 3), branch("three", 2)), "(abcdef)|", "---------(abedcf)|")
+    marbles(rj.balance(branch("one", 1), branch("two", 3), branch("three", 2)), "(abcdef)|", "---------(abecfd)|")
     assert "".join(seen[letter][1] for letter in "abcdef") == "wwhnwh"
 
 

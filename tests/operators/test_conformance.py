@@ -55,7 +55,7 @@ STAGES = {
     "enrich with a fallback": lambda: rj.enrich(refuse_soon, fallback={}),
     "tap": lambda: rj.tap(find, concurrency=3),
     "rate_limit": lambda: rj.rate_limit(50, per=0.01),
-    "rate_limit by a key": lambda: rj.rate_limit(1, per=0.01, by=lambda job: job.args["n"] % 500),
+    "rate_limit by a key": lambda: rj.rate_limit(1, per=0.001, by=lambda job: job.args["n"] % 500),
     "execute": lambda: rj.execute(concurrency=5),
     "execute one at a time": lambda: rj.execute(concurrency=1),
     "execute_batch": lambda: compose(rj.buffer(7, 0.002), rj.execute_batch(write, concurrency=2)),

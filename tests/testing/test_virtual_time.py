@@ -9,6 +9,7 @@ import pytest
 
 from rxjobs.testing import virtually
 from rxjobs.testing.virtual_time import Stuck
+from tests.virtual import on_virtual_time
 
 
 def test_a_year_is_over_at_once_and_in_order():
@@ -54,3 +55,15 @@ def test_where_a_real_loop_would_hang_it_says_who_waits():
 
     with pytest.raises(Stuck, match="wait_for_ever"):
         virtually(wait_for_ever())
+
+
+@on_virtual_time
+async def test_what_is_due_at_the_same_time_comes_in_the_order_in_which_it_was_asked_for():
+    came = list[int]()
+
+    async def sleep(n: int) -> None:
+        await asyncio.sleep(1)
+        came.append(n)
+
+    await asyncio.gather(*map(sleep, range(50)))
+    assert came == list(range(50))
