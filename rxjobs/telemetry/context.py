@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from opentelemetry import context, propagate, trace
+from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
@@ -17,6 +17,8 @@ from rxjobs.definition import NewJob
 TRACEPARENT, TRACESTATE, BAGGAGE = "traceparent", "tracestate", "baggage"
 VERSION_00 = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 TRACESTATE_LIMIT = 512
+BAGGAGE_LIMIT = 1024
+"""Bytes of baggage that are told in all."""
 
 
 def stamp(news: Sequence[NewJob], of: Context) -> list[NewJob]:
@@ -47,6 +49,18 @@ def linkable(trace_id: Any, span_id: Any) -> SpanContext | None:
     except (TypeError, ValueError):
         return None
     return found if found.is_valid else None
+
+
+def told_of_baggage(of: Context, keys: Iterable[str]) -> dict[str, str]:
+    """What the baggage says of these keys, as far as that is short enough."""
+    found: dict[str, str] = {}
+    left = BAGGAGE_LIMIT
+    for key in keys:
+        value = baggage.get_baggage(key, of)
+        if isinstance(value, str) and (size := len(value.encode())) <= left:
+            found[key] = value
+            left -= size
+    return found
 
 
 def carry() -> Mapping[str, str]:

@@ -1,44 +1,76 @@
-"""Metrics, from what is heard on the event stream. Most are plain integers, which are only read when somebody collects."""
+"""Metrics, from what is heard on the event stream and what a running node is asked for when somebody collects."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from functools import cache
-from typing import Any
-from weakref import WeakSet
 
 from opentelemetry import metrics
-from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
+from opentelemetry.metrics import MeterProvider
 
-from rxjobs.events import BreakerRejected, Event, JobFailed, JobStale, JobStarted, JobStopped, QueueStalled
-from rxjobs.failure import Failure
+from rxjobs.definition import NewJob
+from rxjobs.enqueued import Enqueued
+from rxjobs.events import (
+    BreakerChanged,
+    BreakerRejected,
+    Event,
+    JobFailed,
+    JobsAcked,
+    JobsRescued,
+    JobStale,
+    JobStarted,
+    JobStopped,
+    LeaderLost,
+    LeaderWon,
+    MaintenanceEnded,
+    QueueFetched,
+    QueueStalled,
+    StageWorked,
+)
+from rxjobs.failure import Failure, qualified_name
 from rxjobs.job import Job
-from rxjobs.outcome import Outcome
+from rxjobs.outcome import Cancel, Complete, Discard, Outcome
 from rxjobs.telemetry import names
 from rxjobs.telemetry.attempt import attempt_of, begin, outcome_name
+from rxjobs.telemetry.enqueuing import result_of
+from rxjobs.telemetry.histograms import Histograms
+from rxjobs.telemetry.instruments import Counts, Depth, Depths, Instruments
 from rxjobs.telemetry.providers import Telemetry, is_set, meter_of
+from rxjobs.telemetry.vitals import Vitals
 
 RECENT_SECONDS = 30.0
 """How long an observed depth is told: a node that looks no more must not tell old numbers."""
 
-Depths = Mapping[tuple[str, str], int]
-"""How many jobs stand in each queue and state."""
-
 
 class Metrics:
-    """The metrics of one app: a listener of its events, and told now and then how deep the queues are."""
+    """The metrics of one app: a listener of its events, told now and then how deep the queues are, and given its node to read."""
 
-    def __init__(self, kinds: Container[str], telemetry: Telemetry, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        kinds: Container[str],
+        telemetry: Telemetry,
+        clock: Callable[[], float] = time.monotonic,
+        queues: Callable[[], Container[str]] | None = None,
+        beside: Callable[[Event], object] | None = None,
+    ) -> None:
+        how = telemetry.how()
+        self.vitals: Vitals | None = None
+        """The running node."""
         self._kinds = kinds
+        self._queues = queues
+        self._beside = beside
+        """Who hears too what is not told of every single job: so that hot events have one listener."""
         self._provider = telemetry.meter_provider
         self._clock = clock
-        self._instruments = _instruments(telemetry.meter_provider)
+        self._tells_kind = how.tells_kind
+        self._instruments = _instruments(telemetry.meter_provider, how.histograms)
         self._instruments.apps.add(self)
-        self._depths: dict[tuple[str, str], int] = {}
+        self._depths: dict[tuple[str, str], Depth] = {}
         self._observed = float("-inf")
         self._found: dict[tuple[str, str], Counts] = {}
+        self._queue_names: dict[str, str] = {}
+        self._told = 0
 
     def hear(self, event: Event) -> None:
         """Count what happened."""
@@ -46,28 +78,43 @@ class Metrics:
             case JobStarted():
                 counts = self._counts(event.job)
                 counts.active += 1
-                self._instruments.queue_duration.record(event.queue_time / 1e9, counts.queue)
+                counts.waited(event.queue_time / 1e9)
             case JobStopped():
                 self._end(event.job, event.outcome, event.duration)
             case JobFailed():
                 self._end(event.job, event.outcome, event.duration, event.error)
+            case QueueFetched() | JobsAcked():
+                self._hear_batch(event)
+                self._hand_on(event)
             case BreakerRejected():
                 (attempt_of(event.job) or begin(event.job)).is_rejected = True
+                self._instruments.breaker_rejections.add(self._kind(event.job.type))
             case JobStale():
-                self._instruments.stale[event.job.queue] += 1
-            case QueueStalled():
-                self._instruments.stalled[event.queue] += 1
+                self._instruments.stale.add(self._queue(event.job.queue))
+            case StageWorked():
+                if event.is_sample:
+                    self._instruments.stage_duration.by(event.stage)(event.duration / 1e9)
+                self._hand_on(event)
             case _:
-                pass
+                self._hear_seldom(event)
+                self._hand_on(event)
 
     @property
     def is_watching(self) -> bool:
         """Whether anybody may collect: if not, the depth of the queues need not be looked at."""
         return self._provider is not None or is_set(metrics.get_meter_provider())
 
-    def observe(self, depths: Depths) -> None:
-        """Take note of the queues' depths. One that was seen before and is gone is empty now."""
-        self._depths = {**dict.fromkeys(self._depths, 0), **depths}
+    def observe(self, depths: Mapping[tuple[str, str], tuple[int, float | None]] | None) -> None:
+        """Take note of the queues' depths. One that was seen before and is gone is empty now; None: this node looks no more."""
+        if depths is None:
+            self._depths, self._observed = {}, float("-inf")
+            return
+        told: dict[tuple[str, str], Depth] = dict.fromkeys(self._depths, Depth(0))
+        for (queue, state), (jobs, oldest) in depths.items():
+            key = self._queue(queue), state
+            before = told[key] if key[0] == names.OTHER and key in told else Depth(0)
+            told[key] = Depth(before.jobs + jobs, max(before.oldest or 0.0, oldest or 0.0))
+        self._depths = told
         self._observed = self._clock()
 
     @property
@@ -75,103 +122,140 @@ class Metrics:
         """The depths, if they were observed a short while ago."""
         return self._depths if self._clock() - self._observed <= RECENT_SECONDS else {}
 
+    def follow(self, vitals: Vitals | None) -> None:
+        """Read this node from now on, or none."""
+        self.vitals = vitals
+
+    def time_loop(self, seconds: float) -> None:
+        """The event loop woke a timer so much later than asked."""
+        self._instruments.loop_delay.by()(seconds)
+
+    def time_notify(self, seconds: float) -> None:
+        """A notification took so long to come back."""
+        self._instruments.notify_delay.by()(seconds)
+
+    def time_connection(self, pool: str, waited: float, used: float) -> None:
+        """A connection of a pool was waited for and used, for so many seconds each."""
+        self._instruments.wait_time.by(pool)(waited)
+        self._instruments.use_time.by(pool)(used)
+
+    async def around_insert(
+        self, news: Sequence[NewJob], insert: Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
+    ) -> list[Enqueued]:
+        """Count what one call enqueues, and how long it takes."""
+        began = time.monotonic()
+        try:
+            rows = await insert(news)
+        except Exception as error:
+            self._enqueued(news, None, time.monotonic() - began, qualified_name(type(error)))
+            raise
+        self._enqueued(news, rows, time.monotonic() - began, "")
+        return rows
+
+    def _hand_on(self, event: Event) -> None:
+        if self._beside is not None:
+            self._beside(event)
+
+    def _enqueued(self, news: Sequence[NewJob], rows: Sequence[Enqueued] | None, seconds: float, error: str) -> None:
+        tell = self._instruments
+        if error:
+            error = tell.error_type(names.ENQUEUE, Failure(error, ""))
+        queues = {self._queue(new.queue) for new in news}
+        tell.operation_duration.by(names.SYSTEM, names.ENQUEUE, queues.pop() if len(queues) == 1 else "", names.SEND, error)(
+            seconds
+        )
+        for place, new in enumerate(news):
+            queue = self._queue(new.queue)
+            tell.sent.add(names.SYSTEM, names.ENQUEUE, queue, error)
+            if rows is not None:
+                kind = self._kind(new.type) if self._tells_kind else ""
+                tell.enqueues.add(queue, kind, result_of(new, rows[place]))
+
+    def _hear_batch(self, event: QueueFetched | JobsAcked) -> None:
+        tell, queue, count = self._instruments, self._queue(event.queue), len(event.jobs)
+        is_fetch = isinstance(event, QueueFetched)
+        operation, kind = (names.FETCH, names.RECEIVE) if is_fetch else (names.ACK, names.SETTLE)
+        error = "" if event.error is None else tell.error_type(operation, event.error)
+        tell.operation_duration.by(names.SYSTEM, operation, queue, kind, error)(event.duration / 1e9)
+        if not isinstance(event, QueueFetched):
+            if event.error is None:
+                tell.ack_size.by(queue)(count)
+            return
+        tell.requested.add(queue, count=event.requested)
+        if event.error is not None:
+            return
+        if count:
+            tell.fulfilled.add(queue, count=count)
+            tell.consumed.add(names.SYSTEM, names.FETCH, queue, count=count)
+        tell.fetch_size.by(queue)(count)
+        result = names.EMPTY if not count else names.FULL if count >= event.requested else names.PARTIAL
+        tell.polls.add(queue, event.trigger, result)
+
+    def _hear_seldom(self, event: Event) -> None:
+        tell = self._instruments
+        match event:
+            case QueueStalled():
+                tell.stalled.add(self._queue(event.queue))
+            case JobsRescued():
+                for queue, count in event.queues.items():
+                    tell.rescues.add(self._queue(queue), names.HEARTBEAT_LOST, count=count)
+            case MaintenanceEnded():
+                error = "" if event.error is None else tell.error_type(event.task, event.error)
+                tell.maintenance.by(event.task, error)(event.duration / 1e9)
+                for state, count in event.states.items():
+                    if event.task == names.PRUNE:
+                        tell.prunes.add(state, count=count)
+                    elif event.task == names.PROMOTE:
+                        tell.promotions.add(state, count=count)
+            case LeaderWon():
+                tell.leader_transitions.add(names.ACQUIRED)
+            case LeaderLost():
+                tell.leader_transitions.add(names.LOST)
+            case BreakerChanged():
+                tell.breaker_transitions.add(self._kind(event.type), event.after.replace("-", "_"))
+            case _:
+                pass
+
     def _end(self, job: Job, outcome: Outcome, duration: int, failure: Failure | None = None) -> None:
         counts, attempt = self._counts(job), attempt_of(job)
         counts.active -= 1
         name = outcome_name(outcome, attempt)
         counts.attempts[name] = counts.attempts.get(name, 0) + 1
-        self._instruments.process_duration.record(
-            duration / 1e9,
-            counts.succeeded if failure is None else self._instruments.failed(counts, failure),
-            None if attempt is None else attempt.context,
-        )
+        record = counts.succeeded if failure is None else self._instruments.failed(counts, failure)
+        record(duration / 1e9, context=None if attempt is None else attempt.context)
+        if job.inserted_at is not None and self._instruments.lifetime.sums is not None:  # a third record would be dear elsewhere
+            self._live(job, outcome, name, counts.queue)
+
+    def _live(self, job: Job, outcome: Outcome, name: str, queue: str) -> None:
+        if not isinstance(outcome, Complete | Discard | Cancel) or job.inserted_at is None or job.attempted_at is None:
+            return
+        held = 0.0 if job.hold is None else (time.monotonic_ns() - job.hold.fetched) / 1e9
+        self._instruments.lifetime.by(queue, name)((job.attempted_at - job.inserted_at).total_seconds() + held)
 
     def _counts(self, job: Job) -> Counts:
         counts = self._found.get((job.queue, job.type))
         if counts is None:
-            counts = self._instruments.counts(job.queue, job.type if job.type in self._kinds else names.OTHER)
-            if job.type in self._kinds:
+            queue, kind = self._queue(job.queue), self._kind(job.type)
+            counts = self._instruments.counts(queue, kind, tells_kind=self._tells_kind)
+            if kind != names.OTHER and queue == job.queue:
                 self._found[job.queue, job.type] = counts
         return counts
 
+    def _kind(self, name: str) -> str:
+        return name if name in self._kinds else names.OTHER
 
-class Counts:
-    """What is counted of one job type in one queue, and the attributes that go with it."""
-
-    __slots__ = ("active", "attempts", "attributes", "failed", "kind", "queue", "succeeded")
-
-    def __init__(self, queue: str, kind: str) -> None:
-        self.kind = kind
-        self.active = 0
-        self.attempts: dict[str, int] = {}
-        self.queue = {names.DESTINATION: queue}
-        self.attributes = {names.DESTINATION: queue, names.KIND: kind}
-        self.succeeded = {names.MESSAGING_SYSTEM: names.SYSTEM, names.OPERATION_NAME: names.PROCESS, **self.attributes}
-        self.failed: dict[str, dict[str, str]] = {}
-
-
-class Instruments:
-    """The instruments of one meter. The apps of a process share them, since a meter has each name once."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.apps: WeakSet[Metrics] = WeakSet()
-        self.process_duration = _histogram(meter, names.PROCESS_DURATION)
-        self.queue_duration = _histogram(meter, names.QUEUE_DURATION)
-        self._all: dict[tuple[str, str], Counts] = {}
-        self.stale: Counter[str] = Counter()
-        self.stalled: Counter[str] = Counter()
-        self._error_types: dict[str, set[str]] = {}
-        meter.create_observable_counter(names.ATTEMPTS.name, [self._attempts], *names.ATTEMPTS[1:3])
-        for metric, counted in ((names.STALE, self.stale), (names.STALLED, self.stalled)):
-            meter.create_observable_counter(metric.name, [_by_queue(counted)], *metric[1:3])
-        meter.create_observable_up_down_counter(names.ACTIVE.name, [self._active], *names.ACTIVE[1:3])
-        meter.create_observable_up_down_counter(names.DEPTH.name, [self._depth], *names.DEPTH[1:3])
-
-    def counts(self, queue: str, kind: str) -> Counts:
-        """What is counted of a job type in a queue."""
-        counts = self._all.get((queue, kind))
-        if counts is None:
-            counts = self._all[queue, kind] = Counts(queue, kind)
-        return counts
-
-    def failed(self, counts: Counts, failure: Failure) -> dict[str, str]:
-        """The attributes of a failed attempt; a job type has no more than so many kinds of errors, whatever it raises."""
-        attributes = counts.failed.get(failure.type)
-        if attributes is None:
-            known = self._error_types.setdefault(counts.kind, set())
-            if failure.type not in known and len(known) >= names.ERROR_TYPES:
-                return {**counts.succeeded, names.ERROR_TYPE: names.OTHER}
-            known.add(failure.type)
-            attributes = counts.failed[failure.type] = {**counts.succeeded, names.ERROR_TYPE: failure.type}
-        return attributes
-
-    # read on the collecting thread, while the loop goes on counting: hence the copies
-
-    def _attempts(self, _: CallbackOptions) -> Iterable[Observation]:
-        for counts in list(self._all.values()):
-            for outcome, count in list(counts.attempts.items()):
-                yield Observation(count, {**counts.attributes, names.OUTCOME: outcome})
-
-    def _active(self, _: CallbackOptions) -> Iterable[Observation]:
-        for counts in list(self._all.values()):
-            yield Observation(counts.active, counts.attributes)
-
-    def _depth(self, _: CallbackOptions) -> Iterable[Observation]:
-        # two apps on one database have both seen the same jobs, so their depths are not added up
-        depths = {key: jobs for app in list(self.apps) for key, jobs in app.recent_depths.items()}
-        for (queue, state), jobs in depths.items():
-            yield Observation(jobs, {names.DESTINATION: queue, names.STATE: state})
-
-
-def _by_queue(counted: Counter[str]) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    return lambda _: [Observation(count, {names.DESTINATION: queue}) for queue, count in list(counted.items())]
+    def _queue(self, name: str) -> str:
+        """What a queue is told as: an app's own by their names, and a few others, since users may make up any number of them."""
+        found = self._queue_names.get(name)
+        if found is None:
+            is_own = self._queues is None or name in self._queues()
+            if not is_own and self._told >= names.QUEUES:
+                return names.OTHER
+            self._told += not is_own
+            found = self._queue_names[name] = name
+        return found
 
 
 @cache
-def _instruments(provider: MeterProvider | None) -> Instruments:
-    return Instruments(meter_of(provider))
-
-
-def _histogram(meter: Meter, metric: names.Metric) -> Histogram:
-    bounds: Any = metric.bounds
-    return meter.create_histogram(metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=bounds)
+def _instruments(provider: MeterProvider | None, histograms: Histograms | None) -> Instruments:
+    return Instruments(meter_of(provider), histograms, is_the_process_s=provider is None)

@@ -88,6 +88,8 @@ BREAKER_BEFORE = "rxjobs.breaker.before"
 EXECUTOR_TYPE = "rxjobs.executor.type"
 NOTIFY_CHANNEL = "rxjobs.notify.channel"
 EVENT_NAME = "rxjobs.event.name"
+NODE_LABEL = "rxjobs.node.label"
+"""Of the resource: what people call this node, where they do."""
 LINK_KIND = "rxjobs.link.kind"
 
 # closed sets of values
@@ -96,6 +98,8 @@ OTHER = "_OTHER"
 """What stands for a name that is not one of a known few."""
 ERROR_TYPES = 20
 """How many different errors of one job type metrics tell apart."""
+QUEUES = 8
+"""How many queues metrics tell by their names that no job type names and no pipeline of the app takes from."""
 
 SUCCESS, RETRY, DISCARD, CANCEL, SNOOZE, ABORT, REJECT = (
     "success", "retry", "discard", "cancel", "snooze", "abort", "reject",

@@ -16,6 +16,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
+from rxjobs.telemetry.fast import FastExporter
+from rxjobs.telemetry.histograms import Histograms
 from rxjobs.telemetry.providers import Telemetry
 
 COLLECT_SECONDS = 1.0
@@ -24,13 +26,14 @@ COLLECT_SECONDS = 1.0
 
 def to_nowhere(*, sampled: float | None) -> Telemetry:
     """Metrics, and spans of such a part of all traces (None: no spans at all), each in batches to an exporter that drops them."""
-    reader = PeriodicExportingMetricReader(_NoMetrics(), export_interval_millis=COLLECT_SECONDS * 1000)
+    histograms = Histograms()  # as in `rxjobs run`
+    reader = PeriodicExportingMetricReader(FastExporter(_NoMetrics(), histograms), export_interval_millis=COLLECT_SECONDS * 1000)
     metrics = MeterProvider([reader], shutdown_on_exit=False)
     if sampled is None:
-        return Telemetry(meter_provider=metrics)
+        return Telemetry(meter_provider=metrics, metrics={"fast": histograms})
     traces = TracerProvider(sampler=ParentBased(TraceIdRatioBased(sampled)), shutdown_on_exit=False)
     traces.add_span_processor(BatchSpanProcessor(_NoSpans()))
-    return Telemetry(tracer_provider=traces, meter_provider=metrics)
+    return Telemetry(tracer_provider=traces, meter_provider=metrics, metrics={"fast": histograms})
 
 
 class _NoMetrics(MetricExporter):

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,8 +25,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from rxjobs.errors import InvalidOption
-from rxjobs.telemetry.names import SERVICE_INSTANCE, SERVICE_NAME
+from rxjobs.telemetry.fast import FastExporter
+from rxjobs.telemetry.histograms import HISTOGRAMS
+from rxjobs.telemetry.logs import JobLogFilter
+from rxjobs.telemetry.names import NODE_LABEL, SERVICE_INSTANCE, SERVICE_NAME
 from rxjobs.telemetry.providers import is_set
+from rxjobs.telemetry.sampling import LinkAwareSampler
 from rxjobs.telemetry.sparing import Sparing
 
 log = logging.getLogger("rxjobs.telemetry")
@@ -34,6 +38,7 @@ log = logging.getLogger("rxjobs.telemetry")
 SHUTDOWN_SECONDS = 1.0
 """Of the two that a process may take to end after its grace, the half: the rest is for the last writes and the interpreter."""
 GRPC_PORT = 4317
+NO_TRACES = ("always_off", "parentbased_always_off")
 PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 EXPORTING = (
     "opentelemetry.exporter",
@@ -47,28 +52,38 @@ Environ = Mapping[str, str]
 Provider = TracerProvider | MeterProvider | LoggerProvider
 
 
-def configure(service_name: str = "rxjobs", instance: str | None = None, environ: Environ = os.environ) -> Callable[[], None]:
+def configure(
+    service_name: str = "rxjobs",
+    instance: str | None = None,
+    environ: Environ = os.environ,
+    *,
+    label: str = "",
+    metrics_ports: Sequence[int] = (),
+    baggage_attributes: Sequence[str] = (),
+) -> Callable[[], None]:
     """Set the process's providers as OTEL_* asks; returns what ends them, within a second whatever the collector does.
 
     Nothing is set where no exporter and no OTLP endpoint is named, nor in the place of what the process has set already.
-    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over the arguments. Raises InvalidOption for an exporter that is not there.
+    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over the arguments. `label` is what people call the instance. With
+    `metrics_ports` Prometheus may fetch metrics from the first of them that is free, at OTEL_EXPORTER_PROMETHEUS_HOST (localhost).
+    Raises InvalidOption for an exporter that is not there.
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return _nothing
     wanted = {signal: _exporters(signal, environ) for signal in ("traces", "metrics", "logs")}
-    if not any(wanted.values()):
+    if not any(wanted.values()) and not metrics_ports:
         return _nothing
-    resource = _resource(service_name, instance)
+    resource = _resource(service_name, instance, label)
     providers: list[Provider] = []
     handler: logging.Handler | None = None
     if wanted["traces"] and not is_set(trace.get_tracer_provider()):
         providers.append(_trace(wanted["traces"], resource))
-    if wanted["metrics"] and not is_set(metrics.get_meter_provider()):
-        providers.append(_measure(wanted["metrics"], resource))
+    if (wanted["metrics"] or metrics_ports) and not is_set(metrics.get_meter_provider()):
+        providers.append(_measure(wanted["metrics"], resource, metrics_ports, environ))
     if wanted["logs"] and not is_set(_logs.get_logger_provider()):
         provider = _log(wanted["logs"], resource)
         providers.append(provider)
-        handler = _bridge(provider)
+        handler = _bridge(provider, baggage_attributes)
     _spare_the_log()
     return lambda: _shut_down(providers, handler)
 
@@ -115,9 +130,9 @@ def _load(signal: str, names: list[str]) -> list[Any]:
     return found
 
 
-def _resource(service_name: str, instance: str | None) -> Resource:
+def _resource(service_name: str, instance: str | None, label: str) -> Resource:
     given = OTELResourceDetector().detect().attributes
-    ours = {SERVICE_NAME: service_name, SERVICE_INSTANCE: instance}
+    ours = {SERVICE_NAME: service_name, SERVICE_INSTANCE: instance, NODE_LABEL: label or None}
     return Resource.create({name: value for name, value in ours.items() if value is not None and name not in given})
 
 
@@ -126,20 +141,42 @@ def _resource(service_name: str, instance: str | None) -> Resource:
 
 def _trace(exporters: list[str], resource: Resource) -> TracerProvider:
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    # who wants none wants none; all others want the attempts that link to what is recorded
+    if os.environ.get("OTEL_TRACES_SAMPLER", "").strip() not in NO_TRACES:
+        provider.sampler = LinkAwareSampler(provider.sampler)
     for exporter in _load("traces", exporters):
         provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     return provider
 
 
-def _measure(exporters: list[str], resource: Resource) -> MeterProvider:
-    readers = [
-        exporter if isinstance(exporter, MetricReader) else PeriodicExportingMetricReader(exporter)
-        for exporter in _load("metrics", exporters)
-    ]
+def _measure(exporters: list[str], resource: Resource, ports: Sequence[int], environ: Environ) -> MeterProvider:
+    """The provider. rxjobs sums durations up itself, where all that export can be given those sums."""
+    found = _load("metrics", exporters)
+    is_fast = not any(isinstance(one, MetricReader) for one in found)
+    readers: list[MetricReader] = []
+    for one in found:
+        if isinstance(one, MetricReader):
+            readers.append(one)
+        else:
+            readers.append(PeriodicExportingMetricReader(FastExporter(one) if is_fast else one))
+    if ports:
+        readers.append(_prometheus(ports, environ))
+    HISTOGRAMS.is_exported = is_fast
     provider = MeterProvider(readers, resource, shutdown_on_exit=False)
     metrics.set_meter_provider(provider)
     return provider
+
+
+def _prometheus(ports: Sequence[int], environ: Environ) -> MetricReader:
+    try:
+        from rxjobs.telemetry.prometheus import PrometheusReader
+    except ImportError:
+        raise InvalidOption('--metrics-port needs prometheus-client: pip install "rxjobs[prometheus]"') from None
+    reader = PrometheusReader()
+    host = environ.get("OTEL_EXPORTER_PROMETHEUS_HOST", "").strip() or "localhost"
+    log.info("metrics can be fetched from http://%s:%d/metrics", host, reader.serve(ports, host))
+    return reader
 
 
 def _log(exporters: list[str], resource: Resource) -> LoggerProvider:
@@ -150,7 +187,7 @@ def _log(exporters: list[str], resource: Resource) -> LoggerProvider:
     return provider
 
 
-def _bridge(provider: LoggerProvider) -> logging.Handler:
+def _bridge(provider: LoggerProvider, baggage_attributes: Sequence[str]) -> logging.Handler:
     """Hand on what is logged in this process."""
     with warnings.catch_warnings():
         # deprecated in favour of a package that a process has to install and set up by itself
@@ -158,6 +195,7 @@ def _bridge(provider: LoggerProvider) -> logging.Handler:
         handler = LoggingHandler(logger_provider=provider)
     # what an export logs about itself would be exported in turn
     handler.addFilter(lambda record: not record.name.startswith(("opentelemetry", "urllib3")))
+    handler.addFilter(JobLogFilter(baggage_attributes))
     logging.getLogger().addHandler(handler)
     return handler
 

@@ -1,4 +1,4 @@
-"""Spans around what is enqueued and around each attempt, in one trace from the enqueuer through all the retries."""
+"""The span around each attempt, in one trace from the enqueuer through all the retries, or in linked ones."""
 
 from __future__ import annotations
 
@@ -6,42 +6,48 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 from opentelemetry import context, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext, SpanKind
 
 from rxjobs.decide import raised
-from rxjobs.definition import Definition, Enqueued, NewJob
+from rxjobs.definition import Definition
 from rxjobs.demand import now
-from rxjobs.failure import MESSAGE_LIMIT, Failure, clean, describe
+from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
 from rxjobs.job import Job
 from rxjobs.outcome import Discard, Outcome, Release, Retry
 from rxjobs.perform import Middleware, Next, waited
 from rxjobs.telemetry import names
 from rxjobs.telemetry.attempt import Attempt, TracedFailure, begin, outcome_name
-from rxjobs.telemetry.context import linkable, stamp, stored
-from rxjobs.telemetry.providers import Telemetry, is_set
+from rxjobs.telemetry.context import linkable, stored, told_of_baggage
+from rxjobs.telemetry.failing import Failing
+from rxjobs.telemetry.providers import Mode, Telemetry, is_set
 from rxjobs.telemetry.sparing import Sparing
 
 log = logging.getLogger("rxjobs.telemetry")
 log.addFilter(Sparing())
 
-STACKTRACE_LIMIT = 8 * 1024
-KINDS_LIMIT = 10
 LOOK_SECONDS = 1.0
 """Within so many seconds it is noticed that the process was given a provider: to look at each job is dear."""
+CONTINUED = 5
+"""So many attempts continue the trace of their enqueue; those after them link to it, since no trace is to grow for ever."""
+EXECUTORS = {"loop": names.ON_LOOP, "thread": names.IN_THREAD, "process": names.IN_PROCESS, "pool": names.IN_POOL}
 
 
 class Tracing:
-    """The spans of an app. What fails in here is logged, and harms no job."""
+    """The spans around an app's attempts. What fails in here is logged, and harms no job."""
 
     def __init__(self, telemetry: Telemetry) -> None:
-        self._tracer = telemetry.tracer
+        self.how = telemetry.how()
+        self.tracer = telemetry.tracer
+        self.server: Mapping[str, str | int] = {}
+        """Where the database is, once that is known."""
+        self._failing = Failing(telemetry)
         self._is_on = telemetry.tracer_provider is not None
         self._look_again = 0.0
 
@@ -55,70 +61,66 @@ class Tracing:
             names.KIND: definition.name,
             names.CODE_FUNCTION: f"{function.__module__}.{function.__qualname__}",
         }
+        executor = getattr(definition.how.executor, "name", "loop" if definition.is_async else "thread")
+        fixed[names.EXECUTOR] = EXECUTORS.get(executor, names.IN_POOL)
+        mode: Mode = definition.how.trace or self.how.trace
 
         def middleware(job: Job, call_next: Next) -> Awaitable[Outcome]:
             # most jobs of most apps are part of no trace, and pay nothing for those that are
-            return traced(job, call_next) if job.meta or self._may_record() else call_next(job)
+            return traced(job, call_next) if job.meta or self.may_record() else call_next(job)
 
         async def traced(job: Job, call_next: Next) -> Outcome:
             attempt = begin(job)
-            span = self._begin(job, fixed, attempt)
+            span = self._begin(job, fixed, attempt, mode)
             if span is None or attempt.context is None:
                 return await call_next(job)
             token = context.attach(attempt.context)
             try:
                 outcome = await call_next(job)
             except asyncio.CancelledError:
-                _end(span, Release(), attempt)
+                self._end(span, job, Release(), attempt)
                 raise
             except BaseException as error:  # a middleware of the app's own may raise
                 outcome = raised(job, error)
             finally:
                 context.detach(token)
             outcome = _traced(outcome, span.get_span_context())
-            _end(span, outcome, attempt)
+            self._end(span, job, outcome, attempt)
             return outcome
 
         return middleware
 
-    async def around_insert(
-        self, news: Sequence[NewJob], insert: Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
-    ) -> list[Enqueued]:
-        """The `enqueue {queue}` span around an insert; its context goes with every job."""
-        begun = self._begin_insert(news)
-        if begun is None:
-            return await insert(news)
-        span, here, stamped = begun
-        token = context.attach(here)
-        try:
-            rows = await insert(stamped)
-        except BaseException as error:
-            _end_insert(span, [], error)
-            raise
-        finally:
-            context.detach(token)
-        _end_insert(span, rows)
-        return rows
+    def may_record(self) -> bool:
+        """Whether there is anybody to record spans for."""
+        if not self._is_on and time.monotonic() >= self._look_again:
+            self._look_again = time.monotonic() + LOOK_SECONDS
+            self._is_on = is_set(trace.get_tracer_provider())
+        return self._is_on
 
-    def _begin(self, job: Job, fixed: Mapping[str, Any], attempt: Attempt) -> Span | None:
+    def _begin(self, job: Job, fixed: Mapping[str, Any], attempt: Attempt, mode: Mode) -> Span | None:
         """The span of an attempt, which is current in the attempt's context; None where there is no trace to be part of."""
         try:
             enqueued_in, creation = stored(job.meta), None
             if enqueued_in is not None:
                 enqueuer = trace.get_current_span(enqueued_in)
                 creation = enqueuer.get_span_context()
-                if not (creation.trace_flags.sampled and self._may_record()):
+                if mode == "continue" and self._is_long_ago(job):
+                    mode = "link"
+                if not self.may_record() or (mode == "continue" and not creation.trace_flags.sampled):
                     # start_span would come to the same end, and cost three times as much
                     attempt.context = enqueued_in
                     return enqueuer
-            elif not self._may_record():
+            elif not self.may_record():
                 return None
-            span = self._tracer.start_span(
-                f"{names.PROCESS} {job.queue}",
-                enqueued_in or Context(),
+            parent = enqueued_in or Context()
+            if mode != "continue":  # what else is stored, such as baggage, stays
+                parent = trace.set_span_in_context(INVALID_SPAN, parent)
+            span = self.tracer.start_span(
+                f"{names.PROCESS} {job.type if self.how.names_kind else job.queue}",
+                parent,
                 SpanKind.CONSUMER,
-                {**fixed, **_attributes(job)},
-                _links(job, creation),
+                {**fixed, **self.server, **_attributes(job), **told_of_baggage(parent, self.how.baggage_attributes)},
+                _links(job, creation) if mode != "none" else [],
             )
         except Exception:
             log.exception("no span could be started for job %s (%s)", job.id, job.type)
@@ -128,25 +130,27 @@ class Tracing:
         attempt.context = trace.set_span_in_context(span, enqueued_in)
         return span
 
-    def _begin_insert(self, news: Sequence[NewJob]) -> tuple[Span, Context, list[NewJob]] | None:
-        if not news:
-            return None
-        try:
-            name, attributes = _describe_insert(news)
-            span = self._tracer.start_span(name, kind=SpanKind.PRODUCER, attributes=attributes)
-            if not span.get_span_context().is_valid:
-                return None
-            here = trace.set_span_in_context(span)
-            return span, here, stamp(news, here)
-        except Exception:
-            log.exception("no span could be started for what is enqueued")
-            return None
+    def _is_long_ago(self, job: Job) -> bool:
+        """Whether so much has happened since a job was enqueued that this attempt begins a trace of its own."""
+        if job.attempt > CONTINUED:
+            return True
+        if job.attempted_at is None or job.inserted_at is None:
+            return False
+        return (job.attempted_at - job.inserted_at).total_seconds() > self.how.trace_max_age
 
-    def _may_record(self) -> bool:
-        if not self._is_on and time.monotonic() >= self._look_again:
-            self._look_again = time.monotonic() + LOOK_SECONDS
-            self._is_on = is_set(trace.get_tracer_provider())
-        return self._is_on
+    def _end(self, span: Span, job: Job, outcome: Outcome, attempt: Attempt) -> None:
+        try:
+            if isinstance(outcome, Retry | Discard) and outcome.failure is not None:
+                self._failing.tell(span, job, outcome.failure, attempt.context)
+            if span.is_recording():
+                span.set_attribute(names.OUTCOME, outcome_name(outcome, attempt))
+                if isinstance(outcome, Retry):
+                    span.set_attribute(names.RETRY_AT, (datetime.now(UTC) + timedelta(seconds=outcome.delay or 0.0)).isoformat())
+                if job.hold is not None and getattr(job.hold, "is_lost", False):
+                    span.add_event(names.SPAN_HEARTBEAT_LOST)
+                span.end()
+        except Exception:
+            log.exception("a span could not be ended")
 
 
 def _attributes(job: Job) -> dict[str, Any]:
@@ -189,70 +193,3 @@ def _traced(outcome: Outcome, span: SpanContext) -> Outcome:
         }
     )
     return dataclasses.replace(outcome, failure=traced)
-
-
-def _end(span: Span, outcome: Outcome, attempt: Attempt) -> None:
-    try:
-        if span.is_recording():
-            span.set_attribute(names.OUTCOME, outcome_name(outcome, attempt))
-            match outcome:
-                case Retry(failure=Failure() as failure, delay=delay):
-                    span.set_attribute(names.RETRY_AT, (datetime.now(UTC) + timedelta(seconds=delay or 0.0)).isoformat())
-                    _fail(span, failure)
-                case Discard(failure=Failure() as failure):
-                    _fail(span, failure)
-                case _:  # whatever else happened was no error, and success has no status
-                    pass
-        span.end()
-    except Exception:
-        log.exception("a span could not be ended")
-
-
-def _describe_insert(news: Sequence[NewJob]) -> tuple[str, dict[str, Any]]:
-    first = news[0]
-    attributes: dict[str, Any] = {
-        names.MESSAGING_SYSTEM: names.SYSTEM,
-        names.OPERATION_NAME: names.ENQUEUE,
-        names.OPERATION_TYPE: "send",
-    }
-    is_one_queue = all(new.queue == first.queue for new in news)
-    if is_one_queue:
-        attributes[names.DESTINATION] = first.queue
-    if len(news) == 1:
-        attributes[names.KIND] = first.type
-        attributes[names.PRIORITY] = first.priority
-        if first.scheduled_at is not None:
-            attributes[names.SCHEDULED_AT] = first.scheduled_at.isoformat()
-        elif first.delay:
-            attributes[names.SCHEDULED_AT] = (datetime.now(UTC) + timedelta(seconds=first.delay)).isoformat()
-    else:
-        attributes[names.MESSAGE_COUNT] = len(news)
-        attributes[names.KINDS] = sorted({new.type for new in news})[:KINDS_LIMIT]
-    return f"{names.ENQUEUE} {first.queue}" if is_one_queue else names.ENQUEUE, attributes
-
-
-def _end_insert(span: Span, rows: Sequence[Enqueued], error: BaseException | None = None) -> None:
-    try:
-        if span.is_recording():
-            if len(rows) == 1:
-                span.set_attribute(names.MESSAGE_ID, str(rows[0].id))
-                span.set_attribute(names.ENQUEUE_RESULT, names.DEDUPLICATED if rows[0].duplicate else names.INSERTED)
-            if error is not None:
-                _fail(span, describe(error))
-        span.end()
-    except Exception:
-        log.exception("a span could not be ended")
-
-
-def _fail(span: Span, failure: Failure) -> None:
-    # not record_exception: the text is there already, and to format it again is the dearest thing a span can do
-    span.add_event(
-        names.EXCEPTION_EVENT,
-        {
-            names.EXCEPTION_TYPE: failure.type,
-            names.EXCEPTION_MESSAGE: failure.message,
-            names.EXCEPTION_STACKTRACE: failure.traceback[-STACKTRACE_LIMIT:],
-        },
-    )
-    span.set_attribute(names.ERROR_TYPE, failure.type)
-    span.set_status(Status(StatusCode.ERROR, failure.message))

@@ -151,11 +151,11 @@ def test_depths_are_told_while_they_are_fresh_and_a_queue_that_was_emptied_is_ze
     def depths():
         return {key: point.value for key, point in points(reader, "rxjobs.queue.depth").items()}
 
-    metrics.observe({("mail", "available"): 3, ("mail", "executing"): 1})
+    metrics.observe({("mail", "available"): (3, 7.5), ("mail", "executing"): (1, None)})
     available = by(messaging__destination__name="mail", rxjobs__job__state="available")
     executing = by(messaging__destination__name="mail", rxjobs__job__state="executing")
     assert depths() == {available: 3, executing: 1}
-    metrics.observe({("mail", "available"): 2})
+    metrics.observe({("mail", "available"): (2, 0.5)})
     assert depths() == {available: 2, executing: 0}
     now = 30.5
     assert depths() == {}
@@ -165,7 +165,7 @@ def test_two_apps_share_their_instruments_and_what_both_see_is_not_added_up(tele
     one, other = Metrics({"work"}, telemetry), Metrics({"work"}, telemetry)
     for metrics in (one, other):
         metrics.hear(stopped())
-        metrics.observe({("mail", "available"): 3})
+        metrics.observe({("mail", "available"): (3, None)})
     assert [point.value for point in points(reader, "rxjobs.job.attempts").values()] == [2]
     assert [point.value for point in points(reader, "rxjobs.queue.depth").values()] == [3]
     assert caplog.records == []
@@ -258,7 +258,7 @@ async def run():
     await work.perform(a_job(definition=work), None)
 
 asyncio.run(run())
-assert not app._metrics.is_watching
+assert not app._signals.metrics.is_watching
 reader, spans = InMemoryMetricReader(), InMemorySpanExporter()
 metrics.set_meter_provider(MeterProvider([reader]))
 provider = TracerProvider()
@@ -267,7 +267,7 @@ trace.set_tracer_provider(provider)
 end = time.monotonic() + 10  # within LOOK_SECONDS it is noticed
 while not spans.get_finished_spans() and time.monotonic() < end:
     asyncio.run(run())
-assert app._metrics.is_watching
+assert app._signals.metrics.is_watching
 told = {m.name for r in reader.get_metrics_data().resource_metrics for s in r.scope_metrics for m in s.metrics}
 assert {"rxjobs.job.attempts", "rxjobs.job.active", "messaging.process.duration"} <= told, told
 assert [span.name for span in spans.get_finished_spans()] == ["process default"]

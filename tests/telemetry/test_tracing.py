@@ -13,7 +13,9 @@ from opentelemetry.trace import SpanKind, StatusCode, TraceFlags
 
 import rxjobs as rj
 from rxjobs.outcome import COMPLETE
+from rxjobs.telemetry.enqueuing import Enqueuing
 from rxjobs.telemetry.providers import Telemetry
+from rxjobs.telemetry.signals import server_of
 from rxjobs.telemetry.tracing import Tracing
 from rxjobs.testing.jobs import a_job, job_type
 from tests.telemetry.seen import named, run_until_done
@@ -49,6 +51,31 @@ class Charge(Exception):
 
 
 # the whole way
+
+
+async def test_each_job_of_a_batch_has_the_span_of_its_attempt(app, spans):
+    calls = []
+
+    @app.job(name="store", queue="mail", timeout=30)
+    async def store(n):
+        pytest.fail("a batch does not call it")
+
+    async def write(jobs):
+        calls.append(len(jobs))
+        return {job.id: rj.Discard(f"no {job.args['n']}") for job in jobs if job.args["n"] == 2}
+
+    async with app:
+        await app.enqueue_many([store.new(n) for n in (1, 2, 3)])
+        app.pipeline(app.source("mail", max_demand=10).pipe(rj.buffer(3, 5), rj.execute_batch(write), rj.ack()))
+        await run_until_done(app, 3)
+
+    assert calls == [3]
+    attempts = named(spans, "process mail")
+    assert sorted(span.attributes["rxjobs.job.outcome"] for span in attempts) == ["discard", "success", "success"]
+    created = {span.context.span_id: span.attributes["messaging.message.id"] for span in named(spans, "create mail")}
+    assert {span.parent.span_id: span.attributes["messaging.message.id"] for span in attempts} == created
+    (failed,) = [span for span in attempts if span.status.status_code is StatusCode.ERROR]
+    assert failed.status.description == "no 2"
 
 
 async def test_an_enqueue_and_all_three_attempts_are_one_trace_in_which_each_attempt_links_to_the_one_before(app, spans):
@@ -89,6 +116,7 @@ async def test_an_enqueue_and_all_three_attempts_are_one_trace_in_which_each_att
         "rxjobs.job.kind": send.name,
         "rxjobs.job.priority": 3,
         "rxjobs.enqueue.result": "inserted",
+        **server_of(app.settings.dsn),
     }
     seen = dict(second.attributes)
     assert 0 < seen.pop("rxjobs.job.queue_time") < 20
@@ -104,6 +132,8 @@ async def test_an_enqueue_and_all_three_attempts_are_one_trace_in_which_each_att
         "rxjobs.job.max_attempts": 5,
         "rxjobs.job.priority": 3,
         "rxjobs.job.outcome": "retry",
+        "rxjobs.job.executor": "async",
+        **server_of(app.settings.dsn),
         "rxjobs.worker.id": str(attempts[1].node),
         "code.function.name": f"{__name__}.{send.function.__qualname__}",
         "error.type": f"{__name__}.Charge",
@@ -159,7 +189,26 @@ async def test_a_job_enqueued_inside_a_span_or_a_job_goes_on_in_its_trace(app, s
     assert [span.parent.span_id for span in chain[1:]] == [span.context.span_id for span in chain[:-1]]
 
 
-async def test_a_batch_is_one_span_whose_context_goes_with_every_job(app, spans):
+async def test_each_job_of_a_small_batch_has_a_span_of_its_own_which_that_of_the_batch_links_to(app, spans):
+    @app.job(name="send", queue="mail")
+    async def send(n):
+        pass
+
+    async with app:
+        rows = await app.enqueue_many([send.new(1), send.new(2)])
+        await run_until_done(app, 2)
+
+    (enqueue,), created = named(spans, "enqueue mail"), named(spans, "create mail")
+    assert (enqueue.kind, enqueue.attributes["messaging.batch.message_count"]) == (SpanKind.CLIENT, 2)
+    assert {span.kind for span in created} == {SpanKind.PRODUCER}
+    assert [span.attributes["messaging.message.id"] for span in created] == [str(row.id) for row in rows]
+    assert {link.context.span_id for link in enqueue.links} == {span.context.span_id for span in created}
+    assert {span.parent.span_id for span in named(spans, "process mail")} == {span.context.span_id for span in created}
+
+
+async def test_a_batch_that_is_larger_is_one_span_whose_context_goes_with_every_job(dsn, spans, tracer_provider):
+    app = rj.App(dsn, telemetry=Telemetry(tracer_provider=tracer_provider, create_span_limit=2), migrate=True)
+
     @app.job(name="send", queue="mail")
     async def send(n):
         pass
@@ -176,6 +225,7 @@ async def test_a_batch_is_one_span_whose_context_goes_with_every_job(app, spans)
     assert enqueue.attributes["messaging.batch.message_count"] == 3
     assert enqueue.attributes["rxjobs.job.kinds"] == tuple(sorted([send.name, receive.name]))
     assert "messaging.message.id" not in enqueue.attributes
+    assert enqueue.kind is SpanKind.PRODUCER
     assert [span.parent.span_id for span in named(spans, "process mail")] == [enqueue.context.span_id] * 3
 
 
@@ -190,7 +240,8 @@ async def test_a_batch_for_several_queues_names_none(app, spans):
 
     async with app:
         await app.enqueue_many([one.new(), other.new()])
-    (span,) = spans.get_finished_spans()
+    *created, span = spans.get_finished_spans()
+    assert [one.name for one in created] == ["create a", "create b"]
     assert span.name == "enqueue"
     assert "messaging.destination.name" not in span.attributes
 
@@ -311,7 +362,7 @@ async def test_an_unsampled_enqueue_makes_its_job_unsampled(app, spans, dsn):
         *_, flags = (await off.jobs.get(row.id)).meta["traceparent"].split("-")
         assert not int(flags, 16) & TraceFlags.SAMPLED
     await run_until_done(app, 1)
-    assert spans.get_finished_spans() == ()
+    assert named(spans, "process") == named(spans, "discard") == []
 
 
 async def test_without_a_provider_nothing_is_stored_with_a_job_and_nothing_is_around_it(dsn):
@@ -471,7 +522,7 @@ async def test_a_processor_that_raises_harms_no_job(at, caplog):
         return [rj.Enqueued(1, "available") for _ in news]
 
     new = rj.NewJob(type="t", queue="q", payload="{}")
-    assert await tracing.around_insert([new], insert) == [rj.Enqueued(1, "available")]
+    assert await Enqueuing(tracing).around_insert([new], insert) == [rj.Enqueued(1, "available")]
     assert all(record.levelno == logging.ERROR and "\n" not in record.getMessage() for record in caplog.records)
 
 

@@ -1,0 +1,30 @@
+"""Make known what came of asking a queue for jobs, and of writing outcomes down: once for all the jobs of one statement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from rxjobs.events import Emit, JobsAcked, QueueFetched
+from rxjobs.failure import describe
+from rxjobs.job import Job
+
+
+def tell_fetched(
+    emit: Emit, source: object, requested: int, jobs: Sequence[Job], trigger: str, began: int, error: BaseException | None = None
+) -> None:
+    """A source was asked at `began`, by this process's own clock, ns; a source of no queue has nothing to tell."""
+    queue = getattr(source, "queue", None)
+    if isinstance(queue, str):
+        failure, took = None if error is None else describe(error), time.monotonic_ns() - began
+        emit(QueueFetched(queue=queue, requested=requested, jobs=jobs, trigger=trigger, duration=took, error=failure))
+
+
+def tell_acked(emit: Emit, source: object, jobs: Iterable[Job], began: int, error: BaseException | None = None) -> None:
+    """Outcomes were written down, or could not be."""
+    queue = getattr(source, "queue", None)
+    if isinstance(queue, str):
+        # without their places in this demand, which who keeps an event would keep with it
+        told = [job if job.hold is None else job.hold.job for job in jobs]
+        failure, took = None if error is None else describe(error), time.monotonic_ns() - began
+        emit(JobsAcked(queue=queue, jobs=told, duration=took, error=failure))
