@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from datetime import datetime
 from typing import Any
@@ -12,11 +14,21 @@ import msgspec
 from rxjobs.definition import Definition, check_number, check_queue
 from rxjobs.errors import InvalidOption, UnknownQueue
 from rxjobs.sources.looks import Looks
+from rxjobs.store.limit_statements import NONE, Limits, Rate
 from rxjobs.store.store import Rows, Store
+
+log = logging.getLogger("rxjobs")
 
 ALL = ""
 MOST = 1_000_000
 """As many jobs as a pull is to hold at most."""
+MOST_AT_ONCE = 10_000
+"""As many jobs of a queue, or of one key, as a limit lets run at once: each claim looks at every one of those that run."""
+MOST_STARTS = 1_000_000_000
+SHORTEST, LONGEST = 0.1, 30 * 86400.0
+"""Seconds of a window."""
+HEAVIEST = 1000
+BY = re.compile(r"args(\.[^.]{1,100}){1,8}")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -33,7 +45,7 @@ class Queue(msgspec.Struct, frozen=True):
     """A queue: how many unfinished jobs stand in it by state, and the job types that name it.
 
     `waited` is for how many seconds the oldest job that may run has done so; `nodes` are the living ones that take jobs from it, by
-    their labels or else ids; `asked` is what was asked of it at run time.
+    their labels or else ids; `asked` is what was asked of it at run time, and `limits` holds across all nodes.
     """
 
     name: str
@@ -42,6 +54,7 @@ class Queue(msgspec.Struct, frozen=True):
     waited: float | None = None
     nodes: tuple[str, ...] = ()
     asked: tuple[Asked, ...] = ()
+    limits: Limits = NONE
 
 
 class Queues:
@@ -71,6 +84,7 @@ class Queues:
             types.setdefault(definition.how.queue, []).append(definition.name)
         backlogs = _by_queue(await store.list_queues())
         controls = _by_queue(await store.list_controls())
+        limits = await store.read_limits()
         nodes = await store.list_nodes()
         serving = {queue for node in nodes for queue in node["queues"]}
         return [
@@ -81,8 +95,9 @@ class Queues:
                 waited=next((row["waited"] for row in backlogs.get(name, ()) if row["waited"] is not None), None),
                 nodes=tuple(node["label"] or node["id"] for node in nodes if name in node["queues"]),
                 asked=tuple(_asked(row) for row in controls.get(name, ())),
+                limits=limits.get(name, NONE),
             )
-            for name in sorted({*types, *backlogs, *controls, *serving})
+            for name in sorted({*types, *backlogs, *controls, *limits, *serving})
         ]
 
     async def pause(self, queue: str, *, node: str | UUID | None = None) -> bool:
@@ -118,6 +133,74 @@ class Queues:
         name = await self._named(node)
         return await self._done(queue, self._store().scale_queue(queue, max_demand, name))
 
+    async def limit(self, queue: str, *, concurrency: int | None, by: str | None = None) -> bool:
+        """Have at most so many jobs of a queue run at once across all nodes, or of each key of it; None lifts that.
+
+        `by` says what the key is: "args.tenant" is the argument `tenant`. Both may hold: so many in all, and so many of each key.
+        Without `by`, None lifts both. A job counts from its claim until its end is written down. Those that run already do too.
+        Raises UnknownQueue, InvalidOption.
+        """
+        if concurrency is not None:
+            check_number(f"queue {queue}", "concurrency", concurrency, 1, MOST_AT_ONCE)
+
+        def change(before: Limits) -> Limits:
+            if by is not None:
+                return _by(queue, before, by, each_concurrency=concurrency)
+            each = before.each_concurrency if concurrency is not None else None
+            return _by(queue, before, None, concurrency=concurrency, each_concurrency=each)
+
+        return await self._limited(queue, by, change)
+
+    async def rate(self, queue: str, n: int | None, *, per: float = 60, by: str | None = None, burst: int | None = None) -> bool:
+        """Have at most n jobs of a queue start in any window of `per` seconds across all nodes, or of each key; None lifts that.
+
+        Windows are fixed: they begin at the multiples of `per` of PostgreSQL's clock. With `burst` there are none: a bucket of that
+        size gets n tokens in `per` seconds, and each start takes one. A job starts when it is claimed. `by` as in `limit`.
+        Raises UnknownQueue, InvalidOption.
+        """
+        if n is not None:
+            check_number(f"queue {queue}", "n", n, 1, MOST_STARTS)
+            check_number(f"queue {queue}", "per", per, SHORTEST, LONGEST, (int, float))
+        if burst is not None:
+            check_number(f"queue {queue}", "burst", burst, 1, MOST_STARTS)
+        rate = None if n is None else Rate(n, float(per), burst)
+
+        def change(before: Limits) -> Limits:
+            if by is not None:
+                return _by(queue, before, by, each_rate=rate)
+            return _by(queue, before, None, rate=rate, each_rate=before.each_rate if rate is not None else None)
+
+        return await self._limited(queue, by, change)
+
+    async def share(self, queue: str, *, by: str | None, weights: Mapping[str, float] | None = None) -> bool:
+        """Have keys share a queue: of jobs of one priority each gets as many as its weight says while it has any. None lifts it.
+
+        A key weighs 1 if `weights` does not say otherwise. `by` as in `limit`. Raises UnknownQueue, InvalidOption.
+        """
+        weights = {} if weights is None else dict(weights)
+        for key, weight in weights.items():
+            if not isinstance(key, str):
+                raise InvalidOption(f"queue {queue}: weights are by the text of a key, such as {{'acme': 3}}, not {key!r:.100}")
+            check_number(f"queue {queue}", f"the weight of {key!r:.100}", weight, 1 / HEAVIEST, HEAVIEST, (int, float))
+        if by is None and weights:
+            raise InvalidOption(f'queue {queue}: weights are of keys; say what the key is, such as by="args.tenant"')
+        if by is None:
+            return await self._limited(queue, by, lambda before: _by(queue, before, None, weights={}, is_shared=False))
+        given = {key: float(weight) for key, weight in weights.items()}
+        return await self._limited(queue, by, lambda before: _by(queue, before, by, weights=given, is_shared=True))
+
+    async def _limited(self, queue: str, by: str | None, change: Callable[[Limits], Limits]) -> bool:
+        await self._check(queue)
+        if by is not None and (not isinstance(by, str) or not BY.fullmatch(by)):
+            raise InvalidOption(f'queue {queue}: by names an argument, such as "args.tenant" or "args.user.id", not {by!r:.100}')
+        return await self._done(queue, self._store().change_limits(queue, change))
+
+    def warn_of_those_that_wait(self) -> None:
+        """Say in the log which queues of this app's job types no pipeline of it takes jobs from."""
+        waiting = {definition.how.queue for definition in self._definitions.values()} - set(self._taken)
+        if waiting:
+            log.warning("no declared pipeline takes jobs from %s: they wait until some process does", ", ".join(sorted(waiting)))
+
     async def _done(self, queue: str, change: Coroutine[Any, Any, bool]) -> bool:
         """Have a change made, and heed it here before the caller is told."""
         await self._looks.is_paused(queue)  # what it was before is to be known, so that what is new can be told
@@ -144,6 +227,17 @@ class Queues:
             known = ", ".join(row["label"] or row["id"] for row in nodes) or "none"
             raise InvalidOption(f"no living node has the label or id {name!r}; there are {known}")
         return name
+
+
+def _by(queue: str, before: Limits, by: str | None, **changes: Any) -> Limits:
+    """Limits with something changed; raises InvalidOption where that would be by another key than what stands."""
+    after = msgspec.structs.replace(before, **changes)
+    if by is not None and before.by not in (None, by) and before.is_by_key:
+        raise InvalidOption(
+            f"queue {queue} is limited by {before.by}, and a queue has one kind of keys: lift what is by {before.by} before it is "
+            f"limited by {by}"
+        )
+    return msgspec.structs.replace(after, by=(by or before.by) if after.is_by_key else None)
 
 
 def _by_queue(rows: Rows) -> dict[str, list[Any]]:

@@ -11,6 +11,7 @@ import pytest
 import rxjobs as rj
 from rxjobs.demand import Control
 from rxjobs.events import QueuePaused, QueueResumed, QueueScaled
+from rxjobs.store.limit_statements import NONE, Limits, Rate
 from rxjobs.testing import fill
 from tests.store.ground import a_node, a_shared_database, emptied
 
@@ -143,6 +144,94 @@ async def test_a_node_that_nobody_knows_is_refused(app, connection):
 async def test_a_number_that_cannot_be_is_refused(app, number):
     with pytest.raises(rj.InvalidOption, match="queue mail: max_demand is a whole number from 1 to"):
         await app.queues.scale("mail", max_demand=number)
+
+
+async def limits(app, queue="mail"):
+    """What a queue is limited to."""
+    (found,) = [one.limits for one in await app.queues.list() if one.name == queue]
+    return found
+
+
+async def test_limits_stand_in_a_table_until_they_are_lifted(app):
+    assert await limits(app) == NONE
+    assert await app.queues.limit("mail", concurrency=10) is True
+    assert await app.queues.limit("mail", concurrency=10) is False
+    assert await app.queues.rate("mail", 60, per=30) is True
+    assert await limits(app) == Limits(concurrency=10, rate=Rate(60, 30.0))
+    assert await app.queues.rate("mail", 5, per=1, burst=20) is True
+    assert await limits(app) == Limits(concurrency=10, rate=Rate(5, 1.0, 20))
+    assert await app.queues.limit("mail", concurrency=None) is True
+    assert await app.queues.rate("mail", None) is True
+    assert await app.queues.rate("mail", None) is False
+    assert await limits(app) == NONE
+
+
+async def test_a_limit_for_each_key_stands_beside_that_for_all_and_none_without_a_key_lifts_both(app):
+    await app.queues.limit("mail", concurrency=10)
+    await app.queues.limit("mail", concurrency=2, by="args.tenant")
+    await app.queues.rate("mail", 7, per=1, by="args.tenant")
+    assert await limits(app) == Limits(concurrency=10, each_concurrency=2, each_rate=Rate(7, 1.0), by="args.tenant")
+    await app.queues.limit("mail", concurrency=5)
+    assert (await limits(app)).each_concurrency == 2
+    await app.queues.limit("mail", concurrency=None, by="args.tenant")
+    assert await limits(app) == Limits(concurrency=5, each_rate=Rate(7, 1.0), by="args.tenant")
+    await app.queues.limit("mail", concurrency=2, by="args.tenant")
+    await app.queues.limit("mail", concurrency=None)
+    await app.queues.rate("mail", None)
+    assert await limits(app) == NONE
+
+
+async def test_keys_share_until_that_is_lifted(app):
+    assert await app.queues.share("mail", by="args.tenant", weights={"acme": 3}) is True
+    assert await limits(app) == Limits(by="args.tenant", weights={"acme": 3.0}, is_shared=True)
+    assert await app.queues.share("mail", by=None) is True
+    assert await limits(app) == NONE
+
+
+async def test_a_queue_has_one_kind_of_keys(app):
+    await app.queues.limit("mail", concurrency=2, by="args.tenant")
+    for change in (
+        app.queues.share("mail", by="args.user.id"),
+        app.queues.rate("mail", 5, by="args.user.id"),
+        app.queues.limit("mail", concurrency=None, by="args.user.id"),
+    ):
+        with pytest.raises(rj.InvalidOption, match=r"is limited by args\.tenant, and a queue has one kind of keys"):
+            await change
+    await app.queues.limit("mail", concurrency=None)
+    assert await app.queues.share("mail", by="args.user.id") is True
+
+
+async def test_a_limit_that_cannot_be_is_refused(app, connection):
+    for change, named in (
+        (app.queues.limit("mail", concurrency=0), "concurrency is a whole number from 1"),
+        (app.queues.limit("mail", concurrency=True), "concurrency is a whole number"),
+        (app.queues.limit("mail", concurrency=2, by="tenant"), "by names an argument, such as \"args.tenant\".*not 'tenant'"),
+        (app.queues.limit("mail", concurrency=2, by=["args.tenant"]), "by names an argument"),
+        (app.queues.rate("mail", 1.5), "n is a whole number"),
+        (app.queues.rate("mail", 5, per=float("nan")), "per is a number from 0.1"),
+        (app.queues.rate("mail", 5, per=0), "per is a number from 0.1"),
+        (app.queues.rate("mail", 5, burst=0), "burst is a whole number"),
+        (app.queues.share("mail", by="args.tenant", weights={"acme": 0}), "the weight of 'acme' is a number from 0.001"),
+        (app.queues.share("mail", by="args.tenant", weights={7: 1}), "weights are by the text of a key"),
+        (app.queues.share("mail", by=None, weights={"acme": 1}), "say what the key is"),
+    ):
+        with pytest.raises(rj.InvalidOption, match=named):
+            await change
+    with pytest.raises(rj.UnknownQueue):
+        await app.queues.limit("mial", concurrency=1)
+    assert await connection.fetchval("SELECT count(*) FROM rxjobs.limits") == 0
+
+
+async def test_whoever_asks_for_limits_at_once_gets_all_of_them(app):
+    await asyncio.gather(
+        *(app.queues.limit("mail", concurrency=number) for number in range(1, 6)),
+        app.queues.limit("mail", concurrency=2, by="args.tenant"),
+        app.queues.rate("mail", 7),
+        app.queues.share("mail", by="args.tenant"),
+    )
+    found = await limits(app)
+    assert found.concurrency in range(1, 6)
+    assert (found.each_concurrency, found.rate, found.is_shared) == (2, Rate(7, 60.0), True)
 
 
 async def test_the_oldest_job_that_may_run_says_how_long_it_has_waited(app, connection):

@@ -12,7 +12,7 @@ from rxjobs.store.statements import statement
 Rows = list[asyncpg.Record]
 
 LINE_OF = {
-    "fetch_jobs": "claims", "fetch_jobs_where": "claims",
+    "fetch_jobs": "claims", "fetch_jobs_where": "claims", "fetch_limited": "claims",
     "insert_alike": "inserts", "insert_jobs": "inserts", "notify_queues": "inserts",
     "ack_completed": "reserved", "ack_jobs": "reserved", "find_acked": "reserved", "look": "listening",
     "take_lease": "reserved", "lead": "reserved", "resign": "reserved", "leave": "reserved",
@@ -21,7 +21,7 @@ LINE_OF = {
 LONG = frozenset(
     {
         "insert_alike", "insert_jobs", "list_jobs", "find_jobs", "count_jobs", "delete_jobs", "queue_depths",
-        "lost_claims", "orphans", "held_by", "rescue_jobs", "bury", "leave", "unserved", "overdue",
+        "lost_claims", "orphans", "held_by", "rescue_jobs", "bury", "leave", "unserved", "overdue", "find_dead", "redrive_jobs",
     }
 )  # fmt: skip
 """What may read a whole table, or carry a thousand jobs: these may take longer than any other."""

@@ -1,13 +1,34 @@
--- Cancel those of the jobs $1 that wait. Returns the ids that were; one that is executing is not.
-WITH gone AS (
-    DELETE FROM {schema}.live_jobs
-    WHERE id = ANY ($1::bigint[]) AND state <> 'executing'
-    RETURNING id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node, type, queue, args, meta, tags, errors,
-              unique_key, unique_states
+-- Cancel those of the jobs $1 that wait; those that are executing are marked, so that their node stops them, and are cancelled once they
+-- have ended. $2 channel to notify of that, or NULL. Returns the ids of both, and whether they are executing.
+-- Locked first, since a job that is begun or given back meanwhile is to be found in one state or the other.
+WITH asked AS MATERIALIZED (
+    SELECT id, state = 'executing' AS is_executing
+    FROM {schema}.live_jobs
+    WHERE id = ANY ($1::bigint[])
+    ORDER BY id
+    FOR UPDATE
+), gone AS (
+    DELETE FROM {schema}.live_jobs AS job
+    USING asked
+    WHERE job.id = ANY ($1::bigint[]) AND job.id = asked.id AND NOT asked.is_executing
+    RETURNING job.*
+), kept AS (
+    INSERT INTO {schema}.finished_jobs (state, id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
+                                        type, queue, args, meta, tags, errors, progress, unique_key, unique_states)
+    SELECT 'cancelled', id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
+           type, queue, args, meta, tags, errors, progress, unique_key, unique_states
+    FROM gone
+    RETURNING id
+), marked AS (
+    UPDATE {schema}.live_jobs AS job
+    SET cancel_at = COALESCE(job.cancel_at, now())
+    FROM asked
+    WHERE job.id = ANY ($1::bigint[]) AND job.id = asked.id AND asked.is_executing
+    RETURNING job.id
+), told AS (
+    SELECT pg_notify($2, '!')
+    WHERE $2 IS NOT NULL AND EXISTS (SELECT FROM marked) AND (SELECT pg_notification_queue_usage()) < 0.5
 )
-INSERT INTO {schema}.finished_jobs (state, id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
-                                    type, queue, args, meta, tags, errors, unique_key, unique_states)
-SELECT 'cancelled', id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
-       type, queue, args, meta, tags, errors, unique_key, unique_states
-FROM gone
-RETURNING id
+SELECT id, is_executing
+FROM (SELECT id, false AS is_executing FROM kept UNION ALL SELECT id, true FROM marked) AS changed,
+     (SELECT count(*) FROM told) AS all_told

@@ -9,12 +9,12 @@ WITH gone AS (
     RETURNING job.*, given.twin
 )
 INSERT INTO {schema}.finished_jobs (state, id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
-                                    type, queue, args, meta, tags, errors, unique_key, unique_states)
+                                    type, queue, args, meta, tags, errors, progress, unique_key, unique_states)
 SELECT 'cancelled', id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,
        type, queue, args, meta, tags,
        COALESCE(errors, '[]') || jsonb_build_array(jsonb_build_object(
            'attempt', attempt, 'type', 'rxjobs.Cancel', 'message', 'job ' || twin || ' has its unique key', 'traceback', '',
            'node', NULL, 'at', now(), 'duration', NULL, 'trace_id', NULL)),
-       unique_key, unique_states
+       progress, unique_key, unique_states
 FROM gone
 RETURNING id

@@ -125,7 +125,7 @@ class Database:
 
     @property
     def pools(self) -> list[tuple[str, int, int, int, int, int]]:
-        """Each pool by its name: connections that are idle, in use, and there at most; who waits for one; and who waited in vain."""
+        """Each pool by its name: connections idle, in use, and there at most; who waits for one; and who waited in vain."""
         pool, lines = self._pool, self._lines
         found = [(name, *one.numbers) for name, one in lines.items()]
         if pool is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 
 from rxjobs.arguments import load_untyped
 from rxjobs.codec import shown
-from rxjobs.definition import NewJob
+from rxjobs.definition import Definition, NewJob, Options
 from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
 from rxjobs.job import Job, State
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
@@ -95,6 +95,14 @@ def unique_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
     )
 
 
+def type_columns(types: Iterable[Options]) -> tuple[Any, ...]:
+    """What jobs of these types get unless something else is said, in the order of declare_types.sql."""
+    rows = [
+        (one.name, one.queue, one.priority, one.max_attempts, _array_literal(one.tags), to_json(one.meta).decode()) for one in types
+    ]
+    return tuple(list(column) for column in zip(*rows, strict=True))
+
+
 def replacing_columns(job: NewJob) -> tuple[Any, ...]:
     """What a new job writes over another's, in the order of replace_job.sql."""
     names = () if job.unique is None else job.unique.replace
@@ -121,6 +129,8 @@ class Written(msgspec.Struct):
     delays: list[float | None] = []
     given_back: list[int] = []
     errors: list[str | None] = []
+    results: list[str | None] = []
+    forensics: list[str | None] = []
 
     @classmethod
     def of(cls, finished: Sequence[Finished], node: str) -> Written:
@@ -128,6 +138,9 @@ class Written(msgspec.Struct):
         rows = cls()
         for one in finished:
             state, delay, given_back, failure = _change(one.outcome)
+            result = None
+            if state == "completed" and one.job.definition is not None:
+                result, failure = _kept(one.job.definition, one.outcome)
             rows.ids.append(one.job.id)
             rows.attempts.append(one.job.attempt)
             rows.attempted_at.append(one.job.attempted_at)
@@ -135,6 +148,9 @@ class Written(msgspec.Struct):
             rows.delays.append(delay)
             rows.given_back.append(given_back)
             rows.errors.append(None if failure is None else error_text(one.job.attempt, failure, node))
+            rows.results.append(result)
+            known = one.job.forensics if state == "discarded" else None
+            rows.forensics.append(None if known is None else to_json(known).decode())
         return rows
 
     def columns(self) -> tuple[Any, ...]:
@@ -161,8 +177,8 @@ def error_text(attempt: int, failure: Failure, node: str) -> str:
     return to_json(entry).decode()
 
 
-def job_from_row(row: asyncpg.Record, stored: str, args: Mapping[str, Any] | None = None) -> Job:
-    """A job as the view `jobs` shows it; its arguments typed, or else `stored` as far as it may be seen."""
+def job_from_row(row: asyncpg.Record, stored: str, args: Mapping[str, Any] | None = None, result: str | None = None) -> Job:
+    """A job as the view `jobs` shows it; its arguments typed, or else `stored` as far as it may be seen, as its result is."""
     payload = shown(stored)
     return Job(
         id=row["id"],
@@ -180,8 +196,8 @@ def job_from_row(row: asyncpg.Record, stored: str, args: Mapping[str, Any] | Non
         finished_at=row["finished_at"],
         errors=plain(row["errors"]) or (),
         forensics=plain(row["forensics"]),
-        result=plain(row["result"]),
-        progress=plain(row["progress"]),
+        result=None if result is None else plain(shown(result)),
+        progressed=plain(row["progress"]),
         meta=plain(row["meta"]) or {},
         tags=row["tags"] or (),
         node=row["node"],
@@ -215,6 +231,26 @@ def _change(outcome: Outcome) -> tuple[str, float | None, int, Failure | None]:
             return "discarded", None, 0, failure or _asked("rxjobs.Discard", reason)
         case _:
             raise TypeError(f"{outcome!r} is no outcome of rxjobs")
+
+
+def keeps_result(job: Job) -> bool:
+    """Whether what a job returns is kept."""
+    return job.definition is not None and job.definition.results is not None
+
+
+def _kept(definition: Definition[..., Any], outcome: Any) -> tuple[str | None, Failure | None]:
+    """What is kept of what a job returned, and why it is not: the work is done, whatever becomes of its result."""
+    why = outcome.unstorable
+    if definition.results is None:
+        return None, None
+    if why is None:
+        try:
+            return definition.seal_result(outcome.result), None
+        except Exception as error:  # a codec may raise anything
+            why = str(error)
+    return None, Failure(
+        "rxjobs.UnstorableResult", clean(f"the job is done, and what it returned is not kept: {why}", MESSAGE_LIMIT)
+    )
 
 
 def _asked(outcome: str, reason: str) -> Failure:

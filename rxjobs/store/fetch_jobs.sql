@@ -3,6 +3,7 @@
 -- Of priority 0, 1, … only those from a mark on ($6 instants, $7 ids): each is one more look into the index, where fewer were ready.
 -- By ctid, since joining the picked ids back makes the planner choose a hash join over the whole table.
 -- A node whose lease has run out claims nothing: its jobs could be taken from it at once. Nor does one for which the queue is paused.
+-- Of a limited queue nothing is claimed here at all: see fetch_limited.
 UPDATE {schema}.live_jobs
 SET state = 'executing', attempt = attempt + 1, attempted_at = now(), node = $4
 WHERE ctid = ANY (ARRAY(
@@ -21,7 +22,7 @@ WHERE ctid = ANY (ARRAY(
               WHERE claiming.id = $4 AND expires_at > now()
                 AND NOT EXISTS (
                     SELECT FROM {schema}.queues
-                    WHERE queue = $1 AND node IN ('', claiming.label, claiming.id::text) AND paused_at IS NOT NULL
+                    WHERE queue = $1 AND node IN ('', claiming.label, claiming.id::text) AND (paused_at IS NOT NULL OR pace IS NOT NULL)
                 )
           )
         ORDER BY job.scheduled_at, job.id

@@ -18,7 +18,7 @@ WHERE ctid = ANY (ARRAY(
               WHERE claiming.id = $4 AND expires_at > now()
                 AND NOT EXISTS (
                     SELECT FROM {schema}.queues
-                    WHERE queue = $1 AND node IN ('', claiming.label, claiming.id::text) AND paused_at IS NOT NULL
+                    WHERE queue = $1 AND node IN ('', claiming.label, claiming.id::text) AND (paused_at IS NOT NULL OR pace IS NOT NULL)
                 )
           )
           AND COALESCE(tags, '{}') @> $5::text[]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import asyncpg
+
+Timed = Callable[[float, float], object]
 
 
 def no_connection(seconds: float, size: int, *, are_all_there: bool) -> TimeoutError:
@@ -37,14 +40,19 @@ class Lines:
         """Connections there are, or are about to be."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
+        self.timeouts = 0
+        self.timed: Timed | None = None
+        """Who wants to know how long a connection was waited for, and then used: seconds."""
 
     async def fetch(self, sql: str, *args: Any, timeout: float) -> list[asyncpg.Record]:  # noqa: ASYNC109 - asyncpg's
         """Run one statement in a transaction of its own; raises TimeoutError where no connection is to be had in time."""
+        began = time.monotonic()
         try:
             connection = await self._acquire()
         except TimeoutError:
+            self.timeouts += 1
             raise no_connection(self._acquire_timeout, self.size, are_all_there=self._count >= self.size) from None
-        is_whole = False
+        got, is_whole = time.monotonic(), False
         try:
             rows: list[asyncpg.Record] = await connection.fetch(sql, *args, timeout=timeout)
             is_whole = True
@@ -54,6 +62,14 @@ class Lines:
             raise
         finally:
             self._release(connection, is_whole=is_whole)
+            if self.timed is not None:
+                self.timed(got - began, time.monotonic() - got)
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """Connections that are idle, in use, and there at most; who waits for one; and who waited in vain."""
+        idle = len(self._idle)
+        return idle, max(0, self._count - idle), self.size, len(self._waiting), self.timeouts
 
     @property
     def is_full(self) -> bool:

@@ -1,5 +1,5 @@
 -- Up to $6 jobs, the newest first, older than id $5: of the states $1, queues $2 and types $3, and with the tags $4 (each NULL for any).
-SELECT id, type, queue, state, args, attempt, max_attempts, priority, scheduled_at, attempted_at, finished_at, errors, forensics, result,
+SELECT id, type, queue, state, args, attempt, max_attempts, priority, inserted_at, scheduled_at, attempted_at, finished_at, errors, forensics, result,
        progress, meta, tags, node
 FROM {schema}.jobs
 WHERE ($1::text[] IS NULL OR state = ANY ($1))

@@ -32,6 +32,13 @@ class Listener:
         self._heard = heard
         self._connection: Connection | None = None
         self._is_asked = self._has_answered = False
+        self.connections = self.messages = 0
+        """How often it began to listen, and how many notifications came."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it listens."""
+        return self._connection is not None
 
     async def listen(self) -> None:
         """Listen until cancelled, on a new connection whenever one is lost."""
@@ -67,6 +74,7 @@ class Listener:
         connection, lost = await patiently("listening for new jobs", self._begin)
         try:
             self._connection = connection
+            self.connections += 1
             self._heard(None)
             await self._stay(lost)
         finally:
@@ -98,6 +106,7 @@ class Listener:
     def _notified(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         # any role may notify: the payload is a queue's name or it is nothing
         if isinstance(payload, str) and 0 < len(payload) <= 128:
+            self.messages += 1
             self._heard(payload)
 
 

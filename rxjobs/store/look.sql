@@ -1,8 +1,11 @@
 -- All that a node asks while it has nothing to do, at once. For its sources, each with its queue in $1 and ten marks in $2 (instants) and $3
 -- (ids), as fetch_jobs has them: the places of those for which a job is ready whose type is in $4. What is asked of the queues $5 for a
--- node that goes by the names $6, the empty one among them: its own max_demand goes before that of all nodes. Where it leads: of the
+-- node that goes by the names $6, the empty one among them: its own max_demand goes before that of all nodes, and where a
+-- queue is limited, the seconds after which to ask again for what a claim was not given. Where it leads: of the
 -- jobs due at $7 or later (NULL where it does not) the seconds until the first is, below 0 if it has been, or NULL; the seconds that it
--- took to find that out; and whether a node's lease ran out.
+-- took to find that out; and whether a node's lease ran out. Of the jobs that node $8 (or NULL) executes those that are to be cancelled:
+-- their ids, and the attempts. How breakers stand that are not closed or have counted failures, and those of the job types $9: as JSON,
+-- the probes of living nodes among them.
 WITH pending AS MATERIALIZED (
     SELECT clock_timestamp() AS began,
            (SELECT scheduled_at
@@ -37,14 +40,34 @@ WITH pending AS MATERIALIZED (
 ), controls AS (
     SELECT queue,
            bool_or(paused_at IS NOT NULL) AS is_paused,
-           (array_agg(max_demand ORDER BY node DESC) FILTER (WHERE max_demand IS NOT NULL))[1] AS max_demand
+           (array_agg(max_demand ORDER BY node DESC) FILTER (WHERE max_demand IS NOT NULL))[1] AS max_demand,
+           max(pace) AS pace
     FROM {schema}.queues
     WHERE queue = ANY ($5::text[]) AND node = ANY ($6::text[])
     GROUP BY queue
+), cancelling AS MATERIALIZED (
+    SELECT array_agg(id) AS ids, array_agg(attempt) AS attempts
+    FROM {schema}.live_jobs
+    WHERE node = $8::uuid AND cancel_at IS NOT NULL AND state = 'executing'
 )
 SELECT ready.places AS ready, staging.next, staging.seconds, now() AS now,
        $7::timestamptz IS NOT NULL AND EXISTS (SELECT FROM {schema}.nodes WHERE expires_at < now()) AS is_a_node_gone,
-       controls.queue, controls.is_paused, controls.max_demand
+       cancelling.ids AS cancelling_ids, cancelling.attempts AS cancelling_attempts,
+       controls.queue, controls.is_paused, controls.max_demand, controls.pace,
+       (
+           SELECT json_agg(json_build_object(
+               'type', type, 'version', version, 'state', state, 'is_by_hand', is_by_hand, 'failures', failures, 'successes', successes,
+               'probing', (SELECT count(*) FROM unnest(probing) AS of (node) JOIN {schema}.nodes ON id = of.node AND expires_at > now()),
+               'wait', extract(epoch FROM opened_at + reset_timeout * interval '1 second' - now())::float8,
+               'calls', CASE this.half - breakers.half WHEN 0 THEN calls + calls_before WHEN 1 THEN calls ELSE 0 END,
+               'failed', CASE this.half - breakers.half WHEN 0 THEN failed + failed_before WHEN 1 THEN failed ELSE 0 END
+           ))
+           FROM {schema}.breakers
+           CROSS JOIN LATERAL (SELECT floor(extract(epoch FROM now()) / half_seconds)::bigint AS half) AS this
+           WHERE state <> 'closed' OR failures > 0 OR type = ANY ($9::text[])
+              OR failed + failed_before > 0 AND this.half - breakers.half BETWEEN 0 AND 1
+       )::text AS breakers
 FROM staging
 CROSS JOIN ready
+CROSS JOIN cancelling
 LEFT JOIN controls ON true

@@ -10,6 +10,8 @@ from typing import Any
 import asyncpg
 
 from rxjobs.errors import NotMigrated, SchemaTooNew
+from rxjobs.store.database import Database
+from rxjobs.store.served import served
 from rxjobs.store.statements import FOLDER, with_schema
 
 log = logging.getLogger("rxjobs.database")
@@ -64,6 +66,27 @@ async def _migrate(connection: asyncpg.Connection[Any], schema: str) -> list[str
             await connection.execute(with_schema(sql, schema), timeout=STEP_TIMEOUT)
             await connection.execute(with_schema(_done(number, name), schema))
     return [name for _, name, _ in missing]
+
+
+async def migrate_at(dsn: str | None, schema: str) -> list[str]:
+    """As migrate, over a connection of its own; the embedded server is started for it where that is meant."""
+    async with served(dsn) as here:
+        connection = await Database(here).connect_now()
+        try:
+            return await migrate(connection, schema)
+        finally:
+            await connection.close()
+
+
+async def make_ready(database: Database, schema: str, *, migrates: bool) -> None:
+    """Have a schema that an app can work with, brought up to date if it `migrates`; raises what `check` does."""
+    connection = await database.connect_now()
+    try:
+        if migrates:
+            await migrate(connection, schema)
+        await check(connection, schema)
+    finally:
+        await connection.close()
 
 
 async def check(connection: asyncpg.Connection[Any], schema: str) -> None:

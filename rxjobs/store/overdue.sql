@@ -1,6 +1,6 @@
--- The queues and job types of jobs that have been ready for more than $1 seconds although a living node takes them and its queue is not
--- paused there: how many there are, for how many seconds the oldest has been ready, how many of the queue's run on living nodes, and
--- whether any of the queue's was begun in the last $1 seconds. Reads all of the live jobs: to be asked seldom.
+-- The queues and job types of jobs that have been ready for more than $1 seconds although a living node takes them and its queue is
+-- neither paused there nor limited: how many there are, for how many seconds the oldest has been ready, how many of the queue's run
+-- on living nodes, and whether any of the queue's was begun in the last $1 seconds. Reads all of the live jobs: to be asked seldom.
 WITH taken AS MATERIALIZED (
     SELECT served.queue, type
     FROM {schema}.nodes AS node, jsonb_each(node.serves) AS served (queue, types), jsonb_array_elements_text(served.types) AS type
@@ -10,7 +10,7 @@ WITH taken AS MATERIALIZED (
           FROM {schema}.queues AS asked
           WHERE asked.queue = served.queue
             AND asked.node IN ('', node.label, node.id::text)
-            AND asked.paused_at IS NOT NULL
+            AND (asked.paused_at IS NOT NULL OR asked.pace IS NOT NULL)
       )
 ), waiting AS MATERIALIZED (
     SELECT queue, type, count(*) AS jobs, extract(epoch FROM now() - min(scheduled_at))::float8 AS waited

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,12 +11,17 @@ from uuid import UUID
 
 import asyncpg
 
-from rxjobs.definition import NewJob
+from rxjobs.definition import NewJob, Options
 from rxjobs.demand import Control
 from rxjobs.store.asking import Rows, ids_of
+from rxjobs.store.breaker_statements import STANDINGS, BreakerStatements, Standing
 from rxjobs.store.cron_statements import CronStatements
 from rxjobs.store.database import Connection, Database
-from rxjobs.store.encoding import Filters, NewRows, Written, alike_columns, are_alike, to_json
+from rxjobs.store.dead_statements import DeadStatements
+from rxjobs.store.encoding import Filters, NewRows, Written, alike_columns, are_alike, to_json, type_columns
+from rxjobs.store.limit_statements import LimitStatements
+from rxjobs.store.node_statements import NodeStatements
+from rxjobs.store.result_statements import ResultStatements
 from rxjobs.store.unique_statements import UniqueStatements
 
 __all__ = ["FROM_THE_START", "LONG_AGO", "Look", "Marks", "Rows", "Staged", "Store"]
@@ -38,6 +44,8 @@ class Staged(NamedTuple):
     """Up to here nothing that is due is left, as far as it was to be seen."""
     seconds: float
     """What it took to find them."""
+    retried: int = 0
+    """How many of them had failed before; the others were scheduled."""
 
 
 class Look(NamedTuple):
@@ -53,9 +61,14 @@ class Look(NamedTuple):
     seconds: float
     """What it took to find that one."""
     is_a_node_gone: bool
+    cancelling: frozenset[tuple[int, int]] = frozenset()
+    """The jobs that the node executes and is to cancel: their ids, and the attempts."""
+    limited: Mapping[str, float] = {}
+    """The queues with limits across all nodes: seconds after which to ask again for what a claim was not given."""
+    breakers: Sequence[Standing] = ()
 
 
-class Store(UniqueStatements, CronStatements):
+class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatements, LimitStatements, NodeStatements, DeadStatements):
     """The statements of one schema. Every method is one round trip and one transaction, unless it is given a connection."""
 
     def __init__(self, database: Database, schema: str, *, notify: bool = True, max_args_bytes: int = 1024 * 1024) -> None:
@@ -66,6 +79,7 @@ class Store(UniqueStatements, CronStatements):
         self.max_stored_bytes = 2 * max_args_bytes + 65536
         """What a claim reads of a row's arguments at most: room for what encryption and other programs' spaces add."""
         self._claiming: set[object] = set()
+        self.ends_awaited = {}
         self.lost_answers = 0
         """How many claims may have been made whose jobs nobody will ever hold, since their answers were lost."""
 
@@ -120,6 +134,20 @@ class Store(UniqueStatements, CronStatements):
         with self._answered():
             return await self._run("fetch_jobs_where", queue, n, types, node, tags, args, self.max_stored_bytes, *marks)
 
+    async def fetch_limited(
+        self,
+        queue: str,
+        n: int,
+        types: Sequence[str],
+        node: UUID,
+        tags: Sequence[str],
+        args: str,
+        marks: Marks = FROM_THE_START,
+    ) -> Rows:
+        """As fetch_jobs_where, of a limited queue: as far as its limits allow. Gives nothing where it has none."""
+        with self._answered():
+            return await self._run("fetch_limited", queue, n, types, node, tags, args, self.max_stored_bytes, *marks)
+
     async def ready_behind(
         self, queue: str, types: Sequence[str], tags: Sequence[str], args: str, marks: Marks
     ) -> tuple[bool, float]:
@@ -141,11 +169,11 @@ class Store(UniqueStatements, CronStatements):
 
     async def ack_completed(self, ids: Sequence[int], node: UUID, attempt: int) -> set[int]:
         """Write down that jobs of one attempt number were completed; gives the ids that were."""
-        return ids_of(await self._run("ack_completed", ids, node, attempt))
+        return self._acked(ids_of(await self._run("ack_completed", ids, node, attempt)))
 
     async def ack_jobs(self, node: UUID, written: Written) -> set[int]:
         """Write down how jobs ended; gives the ids that were."""
-        return ids_of(await self._run("ack_jobs", node, *written.columns(), self._notify))
+        return self._acked(ids_of(await self._run("ack_jobs", node, *written.columns(), self._notify)))
 
     async def find_acked(
         self, node: UUID, ids: Sequence[int], attempts: Sequence[int], attempted_at: Sequence[datetime | None]
@@ -156,23 +184,20 @@ class Store(UniqueStatements, CronStatements):
     async def stage_jobs(self, limit: int, leader: UUID, term: int, since: datetime = LONG_AGO) -> Staged:
         """Make jobs available whose time has come, of those that were due at an instant or later."""
         (row,) = await self._run("stage_jobs", limit, self._notify, leader, term, since)
-        return Staged(row["staged"], row["next"], row["until"], row["seconds"])
+        return Staged(row["staged"], row["next"], row["until"], row["seconds"], row["retried"])
 
     async def serve(self, node: UUID, serves: Mapping[str, Iterable[str]]) -> None:
         """Have it known which job types a node takes from which queues."""
         await self._run("serve", node, to_json({queue: sorted(types) for queue, types in sorted(serves.items())}).decode())
 
+    async def declare_types(self, types: Iterable[Options]) -> None:
+        """Have it known what jobs of these types get unless something else is said, for those who enqueue by SQL."""
+        if columns := type_columns(types):
+            await self._run("declare_types", *columns)
+
     async def unserved(self, seconds: float) -> Rows:
         """The queues and job types that no living node takes, though such jobs have been ready for longer than so many seconds."""
         return await self._run("unserved", seconds)
-
-    async def take_lease(self, node: UUID, label: str, pid: int, seconds: float) -> None:
-        """Enter a node."""
-        await self._run("take_lease", node, label, pid, seconds)
-
-    async def renew_lease(self, node: UUID, seconds: float) -> bool:
-        """Keep a node alive; False where its lease was taken away."""
-        return bool(await self._run("renew_lease", node, seconds))
 
     async def lead(self, node: UUID, seconds: float) -> int | None:
         """Lead for so many seconds; gives the term, or None where another leads."""
@@ -183,10 +208,6 @@ class Store(UniqueStatements, CronStatements):
         """Stop leading."""
         await self._run("resign", node)
 
-    async def leave(self, node: UUID) -> None:
-        """Give up a node's lease."""
-        await self._run("leave", node)
-
     async def expired_nodes(self, lease_seconds: float) -> list[tuple[UUID, str]]:
         """The nodes whose lease ran out: id and label."""
         return [(row["id"], row["label"]) for row in await self._run("expired_nodes", lease_seconds)]
@@ -195,33 +216,41 @@ class Store(UniqueStatements, CronStatements):
         """Enter as dead the nodes that jobs are claimed by and that are not known; gives their ids."""
         return {row["id"] for row in await self._run("orphans", leader, term)}
 
-    async def bury(self, node: UUID) -> None:
-        """Remove a dead node."""
-        await self._run("bury", node)
-
     async def held_by(self, node: UUID, limit: int) -> Rows:
-        """The jobs that a node executes: id, type, attempt, max_attempts."""
+        """The jobs that a node executes: id, type, queue, attempt, max_attempts."""
         return await self._run("held_by", node, limit)
 
     async def rescue_jobs(
-        self, node: UUID, ids: Sequence[int], attempts: Sequence[int], delays: Sequence[float], leader: UUID, term: int
+        self,
+        node: UUID,
+        ids: Sequence[int],
+        attempts: Sequence[int],
+        delays: Sequence[float],
+        leader: UUID,
+        term: int,
+        forensics: Sequence[str | None] | None = None,
     ) -> set[int]:
-        """Take jobs from a dead node, to run again after these delays, or at once where it is the first time; gives those taken."""
-        return ids_of(await self._run("rescue_jobs", node, ids, attempts, delays, self._notify, leader, term))
+        """Take jobs from a dead node, to run again after these delays, or at once where it is the first time; gives those taken.
+
+        `forensics` (JSON) are kept with those that are discarded.
+        """
+        known = [None] * len(ids) if forensics is None else forensics
+        return ids_of(await self._run("rescue_jobs", node, ids, attempts, delays, self._notify, leader, term, known))
 
     async def lost_claims(self, node: UUID, held: Iterable[int], before: datetime | None) -> tuple[set[int], datetime]:
         """Give back what a node has claimed without knowing it; gives the ids, and PostgreSQL's time."""
         (row,) = await self._run("lost_claims", node, list(held), before, self._notify)
         return set(row["ids"]), row["now"]
 
-    async def prune_jobs(self, keep: float, limit: int, leader: UUID, term: int) -> int:
-        """Delete finished jobs older than `keep` seconds; gives how many."""
-        (row,) = await self._run("prune_jobs", keep, limit, leader, term)
-        count: int = row["count"]
-        return count
+    async def prune_jobs(
+        self, keep: float, limit: int, leader: UUID, term: int, keep_discarded: float | None = None
+    ) -> Counter[str]:
+        """Delete finished jobs older than `keep` seconds, dead letters by an age of their own; gives how many of each state."""
+        rows = await self._run("prune_jobs", keep, limit, leader, term, keep if keep_discarded is None else keep_discarded)
+        return Counter({row["state"]: row["count"] for row in rows})
 
     async def queue_depths(self) -> Rows:
-        """How many unfinished jobs stand in each queue and state."""
+        """How many jobs stand in each queue and state, of finished ones the dead letters only, and how long the oldest waited."""
         return await self._run("queue_depths")
 
     async def look(
@@ -231,19 +260,26 @@ class Store(UniqueStatements, CronStatements):
         sources: Sequence[tuple[str, Marks]] = (),
         types: Sequence[str] = (),
         since: datetime | None = None,
+        node: UUID | None = None,
+        breakers: Sequence[str] = (),
     ) -> Look:
         """See what there is to do for the sources and services of a node that goes by these names, and what is asked of queues.
 
-        Each source is a queue and where its claims begin; what waits is looked for where it is due `since` then or later.
+        Each source is a queue and where its claims begin; what waits is looked for where it is due `since` then or later. Breakers
+        are seen where they are not closed or have counted failures, and those that are named.
         """
         instants = [instant for _, marks in sources for instant in marks[0]]
         ids = [id_ for _, marks in sources for id_ in marks[1]]
-        rows = await self._run("look", [queue for queue, _ in sources], instants, ids, types, queues, ["", *names], since)
+        asked = [queue for queue, _ in sources]
+        rows = await self._run("look", asked, instants, ids, types, queues, ["", *names], since, node, breakers)
         first = rows[0]
         return Look(
             frozenset(place - 1 for place in first["ready"]),
             {row["queue"]: Control(row["is_paused"], row["max_demand"]) for row in rows if row["queue"] is not None},
             first["next"], first["now"], first["seconds"], first["is_a_node_gone"],
+            frozenset(zip(first["cancelling_ids"] or (), first["cancelling_attempts"] or (), strict=True)),
+            {row["queue"]: row["pace"] for row in rows if row["queue"] is not None and row["pace"] is not None},
+            () if first["breakers"] is None else STANDINGS.decode(first["breakers"]),
         )  # fmt: skip
 
     async def pause_queue(self, queue: str, node: str = "") -> bool:
@@ -263,12 +299,8 @@ class Store(UniqueStatements, CronStatements):
         return await self._run("list_controls")
 
     async def list_queues(self) -> Rows:
-        """As queue_depths, and how long the oldest job has waited."""
+        """How many unfinished jobs stand in each queue and state, and how long the oldest has waited."""
         return await self._run("list_queues")
-
-    async def list_nodes(self) -> Rows:
-        """The living nodes, and which queues they take jobs from."""
-        return await self._run("list_nodes")
 
     async def is_known_queue(self, queue: str) -> bool:
         """Whether a row of any table speaks of a queue, but for finished jobs."""
@@ -314,10 +346,6 @@ class Store(UniqueStatements, CronStatements):
         """How many jobs there are by state."""
         return {row["state"]: row["jobs"] for row in await self._run("count_jobs", *filters.columns())}
 
-    async def cancel_jobs(self, ids: Sequence[int]) -> set[int]:
-        """Cancel jobs that wait."""
-        return ids_of(await self._run("cancel_jobs", ids))
-
     async def retry_jobs(self, ids: Sequence[int], attempts: int) -> set[int]:
         """Make jobs available at once."""
         return ids_of(await self._run("retry_jobs", ids, attempts, self._notify))
@@ -326,6 +354,11 @@ class Store(UniqueStatements, CronStatements):
         """Delete jobs that are not executing."""
         return ids_of(await self._run("delete_jobs", ids, connection=connection)) if ids else set()
 
+    def _acked(self, ids: set[int]) -> set[int]:
+        if self.ends_awaited:
+            self._tell_ends(ids)
+        return ids
+
     @contextmanager
     def _answered(self) -> Iterator[None]:
         try:
@@ -333,10 +366,6 @@ class Store(UniqueStatements, CronStatements):
         except BaseException:
             self.lost_answers += 1
             raise
-
-    async def lock_queue(self, queue: str, connection: Connection) -> None:
-        """Be the only one to change what is asked of a queue, until the connection's transaction ends."""
-        await self._run("lock_queue", queue, connection=connection)
 
     async def _ask(self, name: str, queue: str, *args: Any) -> bool:
         async with self.database.transaction() as connection:

@@ -9,7 +9,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from rxjobs.definition import Enqueued, NewJob
+from rxjobs.definition import NewJob
+from rxjobs.enqueued import Enqueued
 from rxjobs.errors import DuplicateJob
 from rxjobs.store.database import Connection
 from rxjobs.store.store import Store

@@ -34,7 +34,8 @@ async def emptied(dsn: str) -> str:
     """A shared database without any row."""
     connection = await asyncpg.connect(dsn)
     await connection.execute(
-        "TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders, rxjobs.queues RESTART IDENTITY"
+        "TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders, rxjobs.queues, rxjobs.breakers, "
+        "rxjobs.limits, rxjobs.limit_keys, rxjobs.gone_nodes RESTART IDENTITY"
     )
     await connection.close()
     return dsn

@@ -144,7 +144,7 @@ async def test_no_two_claimers_ever_get_the_same_row(connection, ground):
             held.difference_update(ids)
             n = len(ids)
             attempts, instants = [row["attempt"] for row in rows], [row["attempted_at"] for row in rows]
-            outcome = ["available"] * n, [0.0] * n, [1] * n, [None] * n
+            outcome = ["available"] * n, [0.0] * n, [1] * n, [None] * n, [None] * n, [None] * n
             written = await own.fetch(ack, node, ids, attempts, instants, *outcome, None)
             assert len(written) == n
 

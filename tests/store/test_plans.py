@@ -137,15 +137,15 @@ async def test_a_look_of_an_idle_node_reads_a_few_pages_for_each_queue_however_m
     await filled.execute(
         "UPDATE rxjobs.live_jobs SET state = 'scheduled', scheduled_at = now() + interval '1 hour' WHERE id % 2 = 0"
     )
-    queues = ["default", "other", "third"]
+    queues, node = ["default", "other", "third"], await a_node(filled)
     instants, ids = (list(marks) * len(queues) for marks in FROM_THE_START)
     for _ in range(RUNS):
-        found, rows = await plan(filled, "look", queues, instants, ids, ["work"], queues, [""], LONG_AGO)
+        found, rows = await plan(filled, "look", queues, instants, ids, ["work"], queues, [""], LONG_AGO, node, [])
         assert (len(rows), rows[0]["ready"], rows[0]["queue"]) == (1, [], None)
         assert rows[0]["next"] > 3000
         assert not tables_read_in_full(found)
         assert all(blocks(one) < 12 * len(queues) * PRIORITIES for one in found)
-    found, rows = await plan(filled, "look", ["other", "mail"], instants[:20], ids[:20], ["work"], queues, [""], LONG_AGO)
+    found, rows = await plan(filled, "look", ["other", "mail"], instants[:20], ids[:20], ["work"], queues, [""], LONG_AGO, node, [])
     assert rows[0]["ready"] == [2]
     assert not tables_read_in_full(found)
 
@@ -156,9 +156,19 @@ async def test_to_look_for_lost_claims_the_first_time_reads_no_job(filled):
     assert sum(blocks(one) for one in found if one.get("Relation Name") == "live_jobs") == 0
 
 
+async def test_jobs_are_cancelled_and_their_progress_is_written_by_their_ids(filled):
+    ids = list(range(1, BATCH + 1))
+    node = await a_node(filled)
+    await filled.execute("UPDATE rxjobs.live_jobs SET state = 'executing', node = $2 WHERE id = ANY ($1)", ids[::2], node)
+    columns = ids, [0] * BATCH, [LONG_AGO] * BATCH, ['{"fraction": 0.5, "message": ""}'] * BATCH
+    for name, arguments in [("cancel_jobs", (ids, None)), ("save_progress", (node, *columns)), ("ended_jobs", (ids,))]:
+        found, _ = await plan(filled, name, *arguments)
+        assert not tables_read_in_full(found), name
+
+
 async def test_pruning_finds_the_old_by_their_place_in_a_table_that_grows_at_its_end(filled):
     await filled.execute("VACUUM ANALYZE rxjobs.finished_jobs")  # autovacuum does so for every tenth of growth
-    found, _ = await plan(filled, "prune_jobs", 3600.0, 1000, *await a_leader(filled))
+    found, _ = await plan(filled, "prune_jobs", 3600.0, 1000, *await a_leader(filled), 7200.0)
     assert not tables_read_in_full(found)
 
 
@@ -248,9 +258,9 @@ async def test_a_claim_from_the_marks_does_not_step_over_what_an_old_transaction
         blocks_read, rows = await read("fetch_jobs_where", "mail", 1, ["work"], node, [], "{}", 4096, *marks)
         assert rows == 1
         assert blocks_read < 10
-        blocks_read, _ = await read("look", ["mail"], *marks, ["unknown"], ["mail"], [""], None)
+        blocks_read, _ = await read("look", ["mail"], *marks, ["unknown"], ["mail"], [""], None, node, [])
         assert blocks_read < 5 * PRIORITIES
-    blocks_read, _ = await read("look", ["mail"], *FROM_THE_START, ["unknown"], ["mail"], [""], None)
+    blocks_read, _ = await read("look", ["mail"], *FROM_THE_START, ["unknown"], ["mail"], [""], None, node, [])
     assert blocks_read > 10 * PRIORITIES, "nothing dead was in the way, so that this proves nothing"
     blocks_read, rows = await read("fetch_jobs", *claim, *FROM_THE_START)
     assert rows == 1

@@ -1,0 +1,30 @@
+"""The statements about dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rxjobs.store.asking import Asking
+from rxjobs.store.encoding import Filters
+
+
+class DeadStatements(Asking):
+    """Dead letters: the jobs that were discarded."""
+
+    async def find_dead(
+        self, filters: Filters, errors: Sequence[str] | None, since: datetime | None, above: int, limit: int
+    ) -> list[int]:
+        """The ids of dead letters above an id, in order; `errors` are types of their last errors."""
+        _, queues, types, tags = filters.columns()
+        return [row["id"] for row in await self._run("find_dead", queues, types, tags, errors, since, above, limit)]
+
+    async def redrive_jobs(
+        self, ids: Sequence[int], attempts: int, since: datetime | None, after: float, apart: float
+    ) -> tuple[list[int], datetime]:
+        """Bring dead letters back, the first `after` seconds after an instant (None: now), the others each `apart` seconds later.
+
+        Gives the ids of those that were, and the instant.
+        """
+        (row,) = await self._run("redrive_jobs", ids, attempts, since, after, apart, self._notify)
+        return row["ids"], row["since"]
