@@ -9,9 +9,11 @@ from typing import Any
 
 import asyncpg
 
-from rxjobs.definition import Enqueued, NewJob
+from rxjobs.definition import NewJob
+from rxjobs.enqueued import Enqueued, Following, know_jobs
 from rxjobs.errors import InvalidOption
 from rxjobs.events import EventStream, JobsEnqueued
+from rxjobs.results import Endings
 from rxjobs.stopping import spawn
 from rxjobs.store.encoding import to_json
 from rxjobs.store.joining import joined, whole
@@ -31,17 +33,28 @@ Around = Callable[[Sequence[NewJob], Insert], Awaitable[list[Enqueued]]]
 class Client:
     """Inserts jobs. Calls that come while an insert runs share the next one."""
 
-    def __init__(self, store: Store, events: EventStream, around: Sequence[Around] = ()) -> None:
+    def __init__(
+        self,
+        store: Store,
+        events: EventStream,
+        around: Sequence[Around] = (),
+        jobs: Following | None = None,
+        poll_seconds: float = 1.0,
+        made: Callable[[Any], Any] = lambda new: new,
+    ) -> None:
+        self.endings = Endings(store, poll_seconds)
+        self._jobs = {} if jobs is None else {"jobs": jobs}
         self._store = store
         self._events = events
         self._around = around
+        self._made = made
         self._waking = Waking(store.notify_queues)
         self._waiting: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
         self._inserting = False
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         """Insert one job. With a connection the insert is part of its transaction, else it is committed on return."""
-        _checked(new)
+        new = _checked(self._made(new))
         insert: Insert = self._share if connection is None else lambda news: self._insert(news, connection, refuses=True)
         (enqueued,) = await self._through(insert, [new])
         return enqueued
@@ -58,12 +71,13 @@ class Client:
 
         # a caller's own connection may be in the caller's use while rows are given out
         inserted = _in_turn if connection is not None else _ahead
-        async with aclosing(inserted(_batches(news), insert)) as rows:
+        async with aclosing(inserted(_batches(news, self._made), insert)) as rows:
             async for enqueued in rows:
                 yield enqueued
 
     async def finish(self) -> None:
         """Do what is owed to others before the connections are closed."""
+        self.endings.close()
         await self._waking.finish()
 
     async def _through(self, way: Insert, news: Sequence[NewJob]) -> list[Enqueued]:
@@ -121,6 +135,8 @@ class Client:
                 enqueued = await self._insert_rows(jobs, None, notify=wakes, refuses=refuses)
         else:  # it is the commit of the caller's own transaction that wakes, whenever that comes
             enqueued = await self._insert_rows(jobs, await joined(connection), notify=True, refuses=refuses)
+        for row in enqueued:
+            know_jobs(row, self._jobs)
         if self._events.heard:
             self._tell([job for job, row in zip(jobs, enqueued, strict=True) if not row.duplicate])
         return enqueued
@@ -189,9 +205,9 @@ async def _ahead(batches: AsyncIterable[list[NewJob]], insert: InsertBatch) -> A
             await asyncio.wait([inserting])
 
 
-async def _batches(news: Iterable[NewJob] | AsyncIterable[NewJob]) -> AsyncIterator[list[NewJob]]:
+async def _batches(news: Iterable[NewJob] | AsyncIterable[NewJob], made: Callable[[Any], Any]) -> AsyncIterator[list[NewJob]]:
     batch: list[NewJob] = []
-    async for new in _each(news):
+    async for new in _each(news, made):
         batch.append(new)
         if len(batch) == BATCH:
             yield batch
@@ -200,15 +216,15 @@ async def _batches(news: Iterable[NewJob] | AsyncIterable[NewJob]) -> AsyncItera
         yield batch
 
 
-async def _each(news: Iterable[NewJob] | AsyncIterable[NewJob]) -> AsyncIterator[NewJob]:
+async def _each(news: Iterable[NewJob] | AsyncIterable[NewJob], made: Callable[[Any], Any]) -> AsyncIterator[NewJob]:
     if isinstance(news, AsyncIterable):
         async for new in news:
-            yield _checked(new)
+            yield _checked(made(new))
     else:
         for place, new in enumerate(news):
             if place % FAIR == 0:
                 await asyncio.sleep(0)
-            yield _checked(new)
+            yield _checked(made(new))
 
 
 def _checked(new: Any) -> NewJob:

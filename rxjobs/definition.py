@@ -6,18 +6,22 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from rxjobs.arguments import Arguments, dump_untyped, load_untyped
 from rxjobs.backoff import Backoff
-from rxjobs.codec import Codec, shown
+from rxjobs.codec import Codec, ValueCodec, shown
+from rxjobs.enqueued import Enqueued
 from rxjobs.errors import InvalidArguments, InvalidOption
 from rxjobs.failure import clean
 from rxjobs.payload import ENCODER
+from rxjobs.recording import Results
+from rxjobs.settings import Settings
 from rxjobs.unique import Unique, UniqueClaim
 
 P = ParamSpec("P")
@@ -42,21 +46,36 @@ def check_number(owner: str, name: str, value: Any, least: float, most: float, k
 class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     """When a job type's circuit opens: after `fail_max` failures in a row; `reset_timeout` seconds later `probes` jobs may try.
 
-    Exceptions of the classes in `exclude` are the job's own business and move nothing.
+    With `failure_rate` it also opens when that part of at least `min_calls` calls in the last `window` seconds has failed. A call
+    that takes longer than `slow` seconds counts as one that failed. Exceptions of the classes in `exclude` are the job's own
+    business and move nothing. All numbers are of all nodes together.
     """
 
     fail_max: int = 10
     reset_timeout: float = 30
     probes: int = 1
     exclude: tuple[type[BaseException], ...] = ()
+    failure_rate: float | None = None
+    window: float = 60
+    min_calls: int = 20
+    slow: float | None = None
 
     def __post_init__(self) -> None:
         check_number("Breaker", "fail_max", self.fail_max, 1, 10**9)
         check_number("Breaker", "probes", self.probes, 1, 10**6)
         check_number("Breaker", "reset_timeout", self.reset_timeout, 0.001, 10**9, int | float)
+        check_number("Breaker", "window", self.window, 0.1, 86400, int | float)
+        check_number("Breaker", "min_calls", self.min_calls, 1, 10**9)
+        if self.failure_rate is not None:
+            check_number("Breaker", "failure_rate", self.failure_rate, 0.001, 1, int | float)
+        if self.slow is not None:
+            check_number("Breaker", "slow", self.slow, 0.001, 10**9, int | float)
 
 
 DEFAULT_BREAKER = Breaker()
+
+enqueuing_for: ContextVar[str | None] = ContextVar("rxjobs_enqueuing_for", default=None)
+"""The entry of cron that jobs are being enqueued for."""
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,14 +99,6 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.Struct.__rich_repr__(msgspec.structs.replace(self, payload=shown(self.payload)))
 
 
-class Enqueued(msgspec.Struct, frozen=True):
-    """A row: its id, the state it was inserted in, and whether it was there already."""
-
-    id: int
-    state: str
-    duplicate: bool = False
-
-
 class Registry(Protocol):
     """What a job type asks of the app it belongs to."""
 
@@ -96,6 +107,9 @@ class Registry(Protocol):
 
     @property
     def codec(self) -> Codec: ...
+
+    @property
+    def settings(self) -> Settings: ...
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued: ...
 
@@ -112,8 +126,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     executor: Any = None
     unique: Unique | None = None
     breaker: Breaker | None = DEFAULT_BREAKER
+    record: bool = False
     tags: tuple[str, ...] = ()
     meta: Mapping[str, Any] = {}
+    trace: Literal["continue", "link", "none"] | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -123,9 +139,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         check_number(self.name, "max_attempts", self.max_attempts, 1, 1000)
         if self.timeout is not None and not (isinstance(self.timeout, int | float) and 0 < self.timeout < 10**9):
             raise InvalidOption(f"{self.name}: timeout is a number of seconds above 0, or None, not {self.timeout!r}")
+        if not isinstance(self.record, bool):
+            raise InvalidOption(f"{self.name}: record is True or False, not {self.record!r:.100}")
         check_unique(self.name, self.unique)
         check_tags(self.name, self.tags)
         check_meta(self.name, self.meta)
+        if self.trace not in (None, "continue", "link", "none"):
+            raise InvalidOption(f"{self.name}: trace is one of continue, link, none, not {self.trace!r:.100}")
 
 
 def options_of(function: Callable[..., Any], name: str | None = None, **options: Any) -> Options:
@@ -152,7 +172,10 @@ class Definition(Generic[P, R]):
         self.function = function
         self.name = options.name
         self.how = options
-        self.arguments = Arguments(function, options.name)
+        # what a codec carries that JSON has no form for is not read as its type
+        self.arguments = Arguments(function, options.name, typed=not isinstance(registry.codec, ValueCodec))
+        self.results = Results(function, options.name) if options.record else None
+        """How what it returns is kept, if it is."""
         self.is_async = inspect.iscoroutinefunction(function)
         self.perform: Callable[[Any, Any], Awaitable[Any]] | None = None
         """One run of a job of this type with its middleware around it: set once the app is put together."""
@@ -170,16 +193,14 @@ class Definition(Generic[P, R]):
         """A job of this type; raises InvalidArguments where the arguments do not fit or cannot be stored."""
         return self.make(args, kwargs, {}, self.how.unique)
 
-    def make(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], changes: Mapping[str, Any], unique: Unique | None
-    ) -> NewJob:
+    def make(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], changes: Mapping[str, Any], unique: Unique | None) -> NewJob:
         """A job of this type that differs from the rest in `changes`."""
-        how, registry = self.how, self._registry
-        payload = self.arguments.dump(args, kwargs, registry.max_args_bytes)
+        how = self.how
+        stored, values = self._stored(args, kwargs)
         new = NewJob(
             type=self.name,
             queue=how.queue,
-            payload=registry.codec.seal(payload, self.name),
+            payload=stored,
             priority=how.priority,
             max_attempts=how.max_attempts,
             tags=how.tags,
@@ -189,8 +210,18 @@ class Definition(Generic[P, R]):
             new = msgspec.structs.replace(new, **changes)
         if unique is None:
             return new
-        values: dict[str, Any] = self._defaults() | load_untyped(payload)
-        return msgspec.structs.replace(new, unique=unique.claim(self.name, new.queue, values, new.meta))
+        return msgspec.structs.replace(new, unique=unique.claim(self.name, new.queue, self._defaults() | values(), new.meta))
+
+    def _stored(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, Callable[[], dict[str, Any]]]:
+        """Arguments as a row holds them, and how they look as plain JSON."""
+        codec, most = self._registry.codec, self._registry.max_args_bytes
+        if not isinstance(codec, ValueCodec):
+            payload = self.arguments.dump(args, kwargs, most)
+            return codec.seal(payload, self.name), lambda: load_untyped(payload)
+        given = self.arguments.bind(args, kwargs)
+        if (refusal := self.arguments.find_wrong_name(given)) is not None:
+            raise InvalidArguments(f"{self.name}: argument {refusal.path.removeprefix('.')}: {refusal.reason}")
+        return codec.pack(given, self.name, most), lambda: load_untyped(self.arguments.dump(args, kwargs, most))
 
     def _defaults(self) -> dict[str, Any]:
         """The defaults of its arguments as they would be stored, where they could be."""
@@ -207,9 +238,38 @@ class Definition(Generic[P, R]):
                 known = ", ".join(self.arguments.parameters) or "none"
                 raise InvalidOption(f"{self.name}: unique by args.{name}, and its arguments are {known}")
 
+    def read(self, stored: str) -> tuple[dict[str, Any], str]:
+        """Stored arguments, typed, and their JSON; raises BadPayload, or whatever the app's codec does."""
+        codec = self._registry.codec
+        payload = codec.open(stored, self.name)
+        if isinstance(codec, ValueCodec) and (values := codec.unpack(stored, self.name)) is not None:
+            return values, payload
+        return self.arguments.load(payload), payload
+
+    @property
+    def takes_any_values(self) -> bool:
+        """Whether its arguments may be what JSON cannot hold."""
+        return isinstance(self._registry.codec, ValueCodec)
+
     def unseal(self, stored: str) -> str:
         """The JSON of arguments as they are stored in a row of this type; raises whatever the app's codec does."""
         return self._registry.codec.open(stored, self.name)
+
+    def seal_result(self, value: Any) -> str | None:
+        """A return value as a row holds it; None is nothing. Raises InvalidArguments for one that cannot be kept."""
+        if value is None or self.results is None:
+            return None
+        return self._registry.codec.seal(self.results.dump(value, self._registry.max_args_bytes), self.name)
+
+    def open_result(self, stored: str) -> Any:
+        """What `seal_result` has made of a return value, typed; as plain JSON where the type keeps results no more."""
+        text = self.unseal(stored)
+        return load_untyped(text) if self.results is None else self.results.load(text)
+
+    @property
+    def schema(self) -> str:
+        """Where its jobs' rows are."""
+        return self._registry.settings.schema
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job of this type; returns once its row is committed."""

@@ -20,15 +20,14 @@ from reactivex.disposable import Disposable
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.batches import tell_acked
 from rxjobs.errors import InvalidOption
-from rxjobs.events import Emit, JobDropped
-from rxjobs.hold import Acked, Hold, Keeper, Watcher
+from rxjobs.events import Emit
+from rxjobs.hold import Acked, Hold, Root, Watcher, released_as_dropped
 from rxjobs.job import Job
 from rxjobs.outcome import Finished, Outcome, Release
+from rxjobs.reporting import Reports
 
 log = logging.getLogger("rxjobs.demand")
 
-DROPPED_DELAY = 5.0
-"""Seconds until a job that a pipeline dropped may run again: long enough that a pipeline which drops them all does not spin."""
 LAST_ANSWER = 2.0
 """Seconds that a source gets to answer once its pipeline is to stop; what it claims by then is given back."""
 WRITE_DELAYS = (0.1, 30.0)
@@ -146,6 +145,10 @@ class Ledger:
         """Whether nothing is to be asked for, and nothing that is held to be begun."""
         self.fetched_at = now()
         """When a job was fetched last, by this process's own clock, ns."""
+        self.cancelling: frozenset[tuple[int, int]] = frozenset()
+        """The jobs that are to be cancelled: their ids, and the attempts."""
+        self.reports = Reports(source, scheduler)
+        """How far its jobs say that they have come."""
         self._asked_in = 0
         self._is_closed = False
         self._senders: Counter[Callable[[], object]] = Counter()
@@ -235,7 +238,7 @@ class Ledger:
             log.debug("job %s was dropped while its event loop closed; its lease will free it", job.id)
 
     @property
-    def root(self) -> Keeper:
+    def root(self) -> Root:
         """Its jobs came from here."""
         return self
 
@@ -328,6 +331,7 @@ class Ledger:
         most = self.demand.worth_asking
         self._in_write, self._gathered = self._gathered[:most], self._gathered[most:]
         self._write_began = now()
+        await self.reports.write()
         await self.source.settle([finished for finished, _ in self._in_write])
 
     def _written(self, _: None) -> None:
@@ -374,18 +378,6 @@ def ended(job: Job, outcome: Outcome) -> Finished:
     if job.hold is not None:
         job.hold.outcome = outcome
     return Finished(job, outcome)
-
-
-def released_as_dropped(job: Job, emit: Emit) -> Release:
-    """How a job ends that an operator dropped, which is made known."""
-    reason = "an operator of its pipeline dropped it"
-    log.warning(
-        "job %s (%s) of queue %s was dropped by an operator of its pipeline and goes back to its queue in %g s; "
-        "use rj.filter(..., otherwise=outcome) to settle the jobs that a pipeline does not want",
-        job.id, job.type, job.queue, DROPPED_DELAY,
-    )  # fmt: skip
-    emit(JobDropped(job=job, reason=reason))
-    return Release(DROPPED_DELAY, reason)
 
 
 def let_go(item: Job | Finished, reason: str = "its pipeline was stopped") -> None:

@@ -15,8 +15,9 @@ from rxjobs.decide import raised, returned
 from rxjobs.demand import ended, now
 from rxjobs.events import Emit, EventStream, JobDiscarded, JobFailed, JobStarted, JobStopped
 from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
+from rxjobs.hold import CANCELLED
 from rxjobs.job import Job, running_job
-from rxjobs.outcome import Discard, Finished, Outcome, Release, Retry
+from rxjobs.outcome import Cancel, Discard, Finished, Outcome, Release, Retry
 from rxjobs.stopping import is_wish_to_stop
 
 Next = Callable[[Job], Awaitable[Outcome]]
@@ -49,6 +50,8 @@ def performer(function: Callable[..., Any], executor: Executor, middleware: Sequ
             outcome = Release(reason="its run was stopped") if is_wish_to_stop(error) else raised(job, error)
         finally:
             running_job.reset(token)
+        if job.hold is not None and job.hold.ledger.cancelling and job.hold.is_to_be_cancelled:
+            outcome = Cancel(CANCELLED)  # however it ended when it was stopped
         if run is not None:
             began, queue_time = unbegun.settle(run)
         return ended(job, tell_end(events.emit, job, outcome, queue_time, now() - began))

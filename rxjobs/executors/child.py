@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Coroutine, Iterator, Sequence
 from contextvars import copy_context
@@ -106,7 +107,10 @@ class Child:
         self._connection.send_bytes(b"\n".join(requests))
 
     def hear(self, seconds: float | None = None) -> bytes | None:
-        """Its next answer; None if it has none in so many seconds. Raises EOFError or OSError where it is gone."""
+        """Its next answer, or the report of the job that runs; None if it has none in so many seconds.
+
+        Raises EOFError or OSError where it is gone.
+        """
         until = None if seconds is None else time.monotonic() + seconds
         look = LOOK_SECONDS if seconds is None else min(LOOK_SECONDS, seconds)
         while not self._readable.poll(look * 1000):
@@ -186,14 +190,22 @@ def serve(connection: Connection, turns: socket.socket, memory: int | None = Non
 
 
 def _answer(connection: Connection, request: bytes, wait_for: Wait, pid: int) -> None:
-    said = answer(request, wait_for)
+    speaking = threading.Lock()
+
+    def tell(report: bytes) -> None:
+        with speaking:
+            if os.getpid() == pid:  # a fork has nothing to say here
+                connection.send_bytes(report)
+
+    said = answer(request, wait_for, tell)
     if os.getpid() != pid:
         # the job forked, and this is its fork: the answer is not its to give
         os._exit(0)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the job may have put anything there, or closed it
             stream.flush()
-    connection.send_bytes(said)
+    with speaking:
+        connection.send_bytes(said)
 
 
 def _import(path: str) -> None:
@@ -216,8 +228,10 @@ def _die_with_the_parent() -> None:
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
     """A child that is started here takes none of the signals until it is ready for them; nor does this thread."""
-    # started from within, it would unblock them again
-    resource_tracker.ensure_running()
+    # started from within, it would unblock them again. That it is started anew is a warning, maybe an error, and no job's fault
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield

@@ -104,6 +104,16 @@ class Crew:
                 self._queue.put(None)
 
     @property
+    def busy(self) -> int:
+        """How many threads run something."""
+        return self._busy
+
+    @property
+    def waiting(self) -> int:
+        """How many closures wait for a thread."""
+        return self._waiting
+
+    @property
     def _room(self) -> int:
         return self._size + min(self.abandoned, self._spare)
 

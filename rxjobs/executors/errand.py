@@ -190,6 +190,9 @@ class OneErrand:
                 give_all(answered)
                 answered.clear()
                 answer = child.hear(None if back_at is None else max(0.0, back_at - time.monotonic()))
+            if answer is not None and answer.startswith(remote.REPORT):
+                self._pass_on(answer, asked)
+                continue
             now = time.monotonic()
             self._paces.learn(asked.path, now - since)
             if answer is None:
@@ -203,6 +206,10 @@ class OneErrand:
             if following is not None:
                 following.start.begin()
             del following
+
+    def _pass_on(self, report: bytes, asked: Asked) -> None:
+        if (call := asked.call) is not None:
+            remote.pass_on(report, call.job)
 
     def _due(self) -> Asked | None:
         """The call whose answer comes next, if any does."""

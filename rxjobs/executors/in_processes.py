@@ -66,6 +66,16 @@ class InProcesses(NoScheduler):
             line.withdraw(asked)
             raise
 
+    @property
+    def busy(self) -> int:
+        """How many children are seen to."""
+        return self._children.line.busy
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for one."""
+        return self._children.line.waiting
+
     async def close(self) -> None:
         """Ask the children to end, and kill those that have not after a second."""
         children, self._children = self._children, Children(self.size, self.memory)

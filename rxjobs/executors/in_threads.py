@@ -49,6 +49,16 @@ class InThreads(ClosureScheduler):
         return self._crew.abandoned
 
     @property
+    def busy(self) -> int:
+        """How many threads run something."""
+        return self._crew.busy
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a thread."""
+        return self._crew.waiting
+
+    @property
     def is_worn_out(self) -> bool:
         """Whether no thread is left to put in the place of the next one that is abandoned."""
         return self.abandoned >= max(self.spare, 1)

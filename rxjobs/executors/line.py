@@ -149,6 +149,16 @@ class Line:
             for _ in range(self._threads):
                 self._tokens.put(None)
 
+    @property
+    def busy(self) -> int:
+        """How many threads see to calls."""
+        return self._busy
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for one."""
+        return len(self._waiting)
+
     def _staff(self) -> None:
         if len(self._waiting) <= self._threads - self._busy or self._threads >= self._size:
             return

@@ -21,12 +21,14 @@ import msgspec
 from rxjobs.arguments import Arguments
 from rxjobs.call import Call, UnstorableResult
 from rxjobs.definition import Definition
-from rxjobs.errors import InvalidArguments, InvalidOption
+from rxjobs.errors import InvalidArguments, InvalidOption, NotOpen
 from rxjobs.executors.ran import RUN, Ran, refuse_unrun
 from rxjobs.failure import MESSAGE_LIMIT, Failure, RemoteFailure, clean, describe
 from rxjobs.job import Job, running_job
 from rxjobs.outcome import Cancel, Complete, Discard, Outcome, Release, Retry, Snooze
 from rxjobs.payload import dump_untyped, load_untyped
+from rxjobs.pickle_codec import hand_over, taken_over
+from rxjobs.recording import Results
 from rxjobs.secret import as_secrets
 
 Carrier = Callable[[], Mapping[str, str]]
@@ -37,6 +39,12 @@ Attach = Callable[[Mapping[str, str]], AbstractContextManager[object]]
 
 Wait = Callable[[Coroutine[Any, Any, Ran]], Ran]
 """Runs a coroutine to its end."""
+
+Tell = Callable[[bytes], object]
+"""Sends the parent something."""
+
+REPORT = b"%"
+"""What the report of a job that runs begins with, unlike its answer."""
 
 VALUE_LIMIT = 64 * 1024 * 1024
 """Bytes of JSON that a result, or a job's assigns, may take."""
@@ -56,6 +64,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds: from where the call begins, which is when it is read."""
     carrier: Mapping[str, str] = {}
     attach: str | None = None
+    values: bytes | None = None
+    """The arguments, where they are what JSON cannot hold: pickled for this one way."""
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,11 +86,23 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     unstorable: str | None = None
 
 
-class Away(msgspec.Struct, frozen=True):
+class Away(msgspec.Struct):
     """What is going on with a job, seen from the process it was sent to: it is killed when it is to stop."""
 
     cancelled: bool = False
     deadline: datetime | None = None
+    tell: Tell | None = None
+    """Tells the parent something while the job runs, where there is a way."""
+
+    def report(self, fraction: float, message: str) -> None:
+        """Have the parent know how far the job has come; raises NotOpen where it cannot be told."""
+        tell = self.tell
+        if tell is None:
+            raise NotOpen(
+                "job.progress(...) cannot be told from a pool of processes given to in_pool, nor when the job has ended; run the "
+                "job on the event loop, in threads or with in_processes(n)"
+            )
+        tell(REPORT + _encoder.encode((fraction, message)))
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -93,6 +115,7 @@ class Target(msgspec.Struct, frozen=True):
 _encoder = msgspec.json.Encoder()
 _requests = msgspec.json.Decoder(Request)
 _answers = msgspec.json.Decoder(Answer)
+_reports = msgspec.json.Decoder(tuple[float, str])
 
 
 def write_request(call: Call, carrier: Mapping[str, str], attach: Attach) -> bytes:
@@ -109,6 +132,7 @@ def write_request(call: Call, carrier: Mapping[str, str], attach: Attach) -> byt
             None if job.deadline is None else (job.deadline - datetime.now(UTC)).total_seconds(),
             dict(carrier),
             path_of(attach) if carrier else None,
+            hand_over(job.args) if job.definition is not None and job.definition.takes_any_values else None,
         )
     )
 
@@ -129,10 +153,20 @@ def read_answer(answer: bytes) -> Ran:
             raise msgspec.ValidationError("expected a result, a failure, an outcome or why there is none")
 
 
-def answer(request: bytes, wait: Wait = asyncio.run) -> bytes:
-    """Run the call that was sent here, and say how it ended. It raises nothing, whatever the job does."""
+def pass_on(report: bytes, job: Job) -> None:
+    """Hand over what a job says while it runs; raises msgspec.MsgspecError for what is no report."""
+    fraction, message = _reports.decode(report.removeprefix(REPORT))
+    if job.hold is not None:
+        job.hold.report(fraction, message)
+
+
+def answer(request: bytes, wait: Wait = asyncio.run, tell: Tell | None = None) -> bytes:
+    """Run the call that was sent here, and say how it ended. It raises nothing, whatever the job does.
+
+    `tell` sends the parent what the job says while it runs.
+    """
     try:
-        return _encoder.encode(_answer(_requests.decode(request), wait))
+        return _encoder.encode(_answer(_requests.decode(request), wait, tell))
     except BaseException as error:  # the job's own failure, or one of what it was sent with
         return _encoder.encode(Answer(failure=describe(error)))
 
@@ -181,9 +215,9 @@ def find(path: str) -> Target:
 
 
 @cache
-def _arguments_of(path: str) -> Arguments:
+def _arguments_of(path: str, *, typed: bool = True) -> Arguments:
     target = find(path)
-    return target.definition.arguments if target.definition is not None else Arguments(target.function, path)
+    return target.definition.arguments if target.definition is not None else Arguments(target.function, path, typed=typed)
 
 
 def _path_of_type(job: Job) -> str | None:
@@ -194,8 +228,8 @@ def _path_of_type(job: Job) -> str | None:
         return None
 
 
-def _answer(request: Request, wait: Wait) -> Answer:
-    job = _unpack(request)
+def _answer(request: Request, wait: Wait, tell: Tell | None) -> Answer:
+    job = _unpack(request, tell)
     token = running_job.set(job)
     try:
         if request.attach is None:
@@ -204,37 +238,46 @@ def _answer(request: Request, wait: Wait) -> Answer:
             return _run(request, job, wait)
     finally:
         running_job.reset(token)
+        job.hold.tell = None  # a thread that the job has left behind may speak on
 
 
 def _run(request: Request, job: Job, wait: Wait) -> Answer:
+    # as its annotation has it, where it is kept: the parent reads plain JSON, which stands for that
+    kept = None if request.takes_job or job.definition is None else job.definition.results
     try:
         value = _invoke(request, job)
         if type(value) not in RUN and inspect.isawaitable(value):
             value, error = wait(_settle(value))
             if error is not None:
                 raise error
-        return _describe_value(refuse_unrun(value))
+        return _describe_value(refuse_unrun(value), kept)
     except Outcome as outcome:
-        return _describe_outcome(outcome, raised=True)
+        return _describe_outcome(outcome, kept, raised=True)
 
 
-def _unpack(request: Request) -> Job:
+def _unpack(request: Request, tell: Tell | None) -> Job:
     """The job, with its arguments and its type; where that cannot be found here, they are plain JSON and secrets."""
     path = request.type if request.takes_job else request.function
-    payload = request.job.payload
     return msgspec.structs.replace(
         request.job,
-        args=as_secrets(load_untyped(payload)) if path is None else _arguments_of(path).load(payload),
+        args=_arguments_in(request, path),
         definition=None if path is None else find(path).definition,
-        hold=Away(deadline=None if request.timeout is None else datetime.now(UTC) + timedelta(seconds=request.timeout)),
+        hold=Away(deadline=None if request.timeout is None else datetime.now(UTC) + timedelta(seconds=request.timeout), tell=tell),
     )
+
+
+def _arguments_in(request: Request, path: str | None) -> Any:
+    if request.values is not None:
+        return taken_over(request.values)
+    payload = request.job.payload
+    return as_secrets(load_untyped(payload)) if path is None else _arguments_of(path).load(payload)
 
 
 def _invoke(request: Request, job: Job) -> Any:
     function = find(request.function).function
     if request.takes_job:
         return function(job)
-    args, kwargs = _arguments_of(request.function).spread(job.args)
+    args, kwargs = _arguments_of(request.function, typed=request.values is None).spread(job.args)
     return function(*args, **kwargs)
 
 
@@ -245,16 +288,18 @@ async def _settle(awaitable: Awaitable[Any]) -> Ran:
         return Ran(error=error)
 
 
-def _describe_value(value: Any) -> Answer:
+def _describe_value(value: Any, kept: Results | None) -> Answer:
     if isinstance(value, Outcome):
-        return _describe_outcome(value, raised=False)
+        return _describe_outcome(value, kept, raised=False)
     try:
+        if kept is not None and value is not None:
+            return Answer(result=kept.dump(value, VALUE_LIMIT))
         return Answer(result=dump_untyped(value, "the result", VALUE_LIMIT))
     except InvalidArguments as error:
         return Answer(unstorable=clean(str(error), MESSAGE_LIMIT))
 
 
-def _describe_outcome(outcome: Outcome, *, raised: bool) -> Answer:
+def _describe_outcome(outcome: Outcome, kept: Results | None, *, raised: bool) -> Answer:
     kind = next((kind for kind in type(outcome).__mro__ if OUTCOMES.get(kind.__name__) is kind), None)
     if kind is None:
         raise TypeError(f"{outcome!r:.200} is no outcome of a job; use one of {', '.join(OUTCOMES)}")
@@ -262,7 +307,7 @@ def _describe_outcome(outcome: Outcome, *, raised: bool) -> Answer:
     failure, error = fields.pop("failure", None), fields.pop("exception", None)
     if failure is None and error is not None:
         failure = describe(error)
-    result = _describe_value(fields.pop("result")) if "result" in fields else Answer()
+    result = _describe_value(fields.pop("result"), kept) if "result" in fields else Answer()
     if result.unstorable is not None:
         return result
     reason = fields.get("reason")

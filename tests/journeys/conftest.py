@@ -31,12 +31,12 @@ class Line(NamedTuple):
 class Worker:
     """A worker process of one test."""
 
-    def __init__(self, folder: Path, number: int, environ: dict[str, str]) -> None:
+    def __init__(self, folder: Path, number: int, environ: dict[str, str], script: Path = SCRIPT) -> None:
         self._ledger = folder / f"ledger-{number}"
         self._log = folder / f"log-{number}"
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-W", "error", SCRIPT],
+                [sys.executable, "-W", "error", script],
                 env={**os.environ, "PYTHONPATH": str(ROOT), "LEDGER": str(self._ledger), **environ},
                 stdout=log,
                 stderr=log,
@@ -70,9 +70,9 @@ def start(tmp_path):
     """Start worker processes; what is left of them is killed in the end."""
     workers: list[Worker] = []
 
-    def start(dsn: str, **settings: object) -> Worker:
+    def start(dsn: str, *, script: Path = SCRIPT, **settings: object) -> Worker:
         environ = {"RXJOBS_DSN": dsn} | {name.upper(): str(value) for name, value in settings.items()}
-        workers.append(Worker(tmp_path, len(workers), environ))
+        workers.append(Worker(tmp_path, len(workers), environ, script))
         return workers[-1]
 
     yield start

@@ -37,6 +37,20 @@ def thread(seconds: float = 0.0) -> None:
     note("end")
 
 
+@app.job(name="watched")
+def watched(seconds: float = 0.0) -> None:
+    """A thread that looks whether it is to stop, and says how far it is."""
+    note("start")
+    job, begin = rj.current_job(), time.monotonic()
+    while (passed := time.monotonic() - begin) < seconds:
+        job.progress(passed / seconds, f"{passed:.2f} s")
+        if job.cancelled:
+            note("cancelled")
+            return
+        time.sleep(0.02)
+    note("end")
+
+
 @app.job(name="block")
 async def block(seconds: float = 0.0) -> None:
     """A bad citizen: it holds up the whole event loop."""
