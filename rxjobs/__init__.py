@@ -2,10 +2,14 @@
 
 from rxjobs.app import App
 from rxjobs.autoscaling import autoscale
+from rxjobs.breakers import BreakerState
+from rxjobs.callables import NewCall, call
 from rxjobs.codec import Codec, EncryptedCodec
+from rxjobs.completing import complete_in
 from rxjobs.cron import CronEntry
-from rxjobs.definition import Breaker, Definition, Enqueued, NewJob
+from rxjobs.definition import Breaker, Definition, NewJob
 from rxjobs.demand import Source
+from rxjobs.enqueued import Enqueued
 from rxjobs.errors import (
     BadPayload,
     BrokenSeal,
@@ -15,14 +19,17 @@ from rxjobs.errors import (
     InvalidArguments,
     InvalidDSN,
     InvalidOption,
+    JobFailed,
     MissingKey,
     NoDatabase,
+    NotAllowed,
     NotMigrated,
     NotOpen,
     PipelineBroken,
     PoolBroken,
     RxJobsError,
     SchemaTooNew,
+    StaleClaim,
     UnknownCron,
     UnknownJobType,
     UnknownQueue,
@@ -33,6 +40,8 @@ from rxjobs.executors.in_processes import in_processes
 from rxjobs.executors.in_threads import in_threads
 from rxjobs.executors.on_loop import on_loop
 from rxjobs.job import Job, State, current_job
+from rxjobs.middleware.stack import Middleware
+from rxjobs.nodes import RegisteredNode
 from rxjobs.operators.ack import ack
 from rxjobs.operators.balance import balance
 from rxjobs.operators.branch import Branch, branch
@@ -48,12 +57,15 @@ from rxjobs.operators.partition import partition
 from rxjobs.operators.rate_limit import rate_limit
 from rxjobs.operators.tap import tap
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
+from rxjobs.pickle_codec import PickleCodec
 from rxjobs.secret import Secret
 from rxjobs.sources.async_iterable import AsyncIterableSource
 from rxjobs.sources.iterable import IterableSource
 from rxjobs.sources.memory import MemorySource
 from rxjobs.sources.postgres import PostgresSource
 from rxjobs.sources.pull import pull
+from rxjobs.telemetry.logs import JobLogFilter
+from rxjobs.telemetry.providers import Telemetry
 from rxjobs.unique import Unique
 
 __all__ = [
@@ -62,6 +74,7 @@ __all__ = [
     "BadPayload",
     "Branch",
     "Breaker",
+    "BreakerState",
     "BrokenSeal",
     "Cancel",
     "ChildDied",
@@ -80,16 +93,23 @@ __all__ = [
     "InvalidOption",
     "IterableSource",
     "Job",
+    "JobFailed",
+    "JobLogFilter",
     "MemorySource",
+    "Middleware",
     "MissingKey",
+    "NewCall",
     "NewJob",
     "NoDatabase",
+    "NotAllowed",
     "NotMigrated",
     "NotOpen",
     "Outcome",
+    "PickleCodec",
     "PipelineBroken",
     "PoolBroken",
     "PostgresSource",
+    "RegisteredNode",
     "Release",
     "Retry",
     "RxJobsError",
@@ -97,7 +117,9 @@ __all__ = [
     "Secret",
     "Snooze",
     "Source",
+    "StaleClaim",
     "State",
+    "Telemetry",
     "Unique",
     "UnknownCron",
     "UnknownJobType",
@@ -109,7 +131,9 @@ __all__ = [
     "branch",
     "broadcast",
     "buffer",
+    "call",
     "complete",
+    "complete_in",
     "current_job",
     "enqueue",
     "enrich",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ParamSpec, TypeVar, overload
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from reactivex import Observable
 from reactivex.subject import Subject
@@ -18,21 +18,26 @@ from rxjobs import settings as settings_
 from rxjobs.autoscaling import Autoscale
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.backoff import Backoff
+from rxjobs.breakers import Breakers
 from rxjobs.call import Executor
+from rxjobs.callables import Callables
 from rxjobs.client import Client
 from rxjobs.codec import Codec, checked
 from rxjobs.cron import Cron
-from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, Enqueued, NewJob, Options, options_of
+from rxjobs.dead_letters import DeadLetters
+from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, NewJob, Options, options_of
+from rxjobs.enqueued import Enqueued
 from rxjobs.errors import DuplicateJobType, InvalidOption, NotOpen, UnknownJobType, UnknownQueue
 from rxjobs.events import Emit, EventStream
 from rxjobs.executors.in_threads import in_threads
 from rxjobs.executors.on_loop import on_loop
 from rxjobs.job import Job
 from rxjobs.jobs import Jobs
-from rxjobs.middleware.breaker import Circuits
-from rxjobs.middleware.timeout import timeout as timeout_after
+from rxjobs.middleware.circuits import Circuits
+from rxjobs.middleware.stack import Middleware, Stack
 from rxjobs.node import Node
-from rxjobs.perform import Middleware, performer
+from rxjobs.nodes import Nodes
+from rxjobs.perform import Middleware as Wrap
 from rxjobs.pipeline import CONCURRENCY, default_pipeline
 from rxjobs.queues import Queues
 from rxjobs.runner import Pipeline, Running, named
@@ -45,12 +50,10 @@ from rxjobs.store.database import Database
 from rxjobs.store.served import is_embedded, served
 from rxjobs.store.store import Store
 from rxjobs.sync import Sync
-from rxjobs.telemetry.metrics import Metrics
-from rxjobs.telemetry.providers import Telemetry
-from rxjobs.telemetry.tracing import Tracing
+from rxjobs.telemetry.providers import Mode, Telemetry
+from rxjobs.telemetry.signals import Signals
 from rxjobs.unique import Unique
-
-log = logging.getLogger("rxjobs")
+from rxjobs.witness import Witness
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,36 +70,40 @@ class App:
     """
 
     def __init__(
-        self, dsn: str | None = None, *, telemetry: Telemetry | None = None, codec: Codec | None = None, **settings: Any
-    ) -> None:
+        self, dsn: str | None = None, *, telemetry: Telemetry | None = None, codec: Codec | None = None,
+        callables: Iterable[str] = (), **settings: Any,
+    ) -> None:  # fmt: skip
         self.settings = settings_.load({"dsn": dsn, **settings})
         log_lines.guard()
         self.codec = checked(codec)
         self.events = EventStream()
         self.definitions: dict[str, Definition[..., Any]] = {}
-        self.id: UUID = uuid4()
+        self.id, self._id_is_for = uuid4(), os.getpid()
         self.woken: Subject[str | None] = Subject()
         self._queues_taken: set[str] = set()
-        self.jobs = Jobs(lambda: self.store, self.definitions)
+        self.jobs = Jobs(lambda: self.store, self.definitions, self._client_here)
         self.looks = Looks(self)
         self.cron = Cron(lambda: self.store, self._client_here)
         self.queues = Queues(lambda: self.store, self.definitions, self._queues_taken, self.looks)
         self._telemetry = telemetry or Telemetry()
         self.sync = Sync(self._twin, self._joining_client)
-        self._tracing = Tracing(self._telemetry)
-        self._metrics = Metrics(self.definitions, self._telemetry)
-        self.events.listen(self._metrics.hear)
-        self._circuits = Circuits(self.events.emit)
+        self._signals = Signals(self._telemetry, self.definitions, self._queues_taken, self.events)
+        self.circuits = Circuits(self.events.emit)
+        self.breakers = Breakers(lambda: self.store, self.definitions, self.circuits, self.looks)
+        self.nodes = Nodes(lambda: self.store)
+        self.dead_letters = DeadLetters(self.jobs.get, Witness(self, self._queues_taken))
+        self.on_dead_letter = self.dead_letters.on
+        self._middleware = Stack(self._signals, self.circuits, self.events)
         self._loop_executor: Executor = on_loop()
         self._thread_executor: Executor = in_threads(THREADS)
+        self._callables = Callables(callables, self.job)
         self._pipelines: list[Pipeline] = []
         self._dsn: str | None = None
         self._store: Store | None = None
         self._client: Client | None = None
         self._opened_in: asyncio.AbstractEventLoop | None = None
         self._openings = 0
-        self._is_running = False
-        self._ends_process = False
+        self._is_running = self._ends_process = False
         self._running: Running | None = None
         self._opening: asyncio.Task[None] | None = None
         self._stack = AsyncExitStack()
@@ -119,15 +126,17 @@ class App:
         executor: Executor | None = None,
         unique: Unique | None = None,
         breaker: Breaker | None = DEFAULT_BREAKER,
+        record: bool = False,
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
+        trace: Mode | None = None,
     ) -> Callable[[Callable[P, R]], Definition[P, R]]: ...
 
     def job(self, *functions: Any, **options: Any) -> Any:
         """Declare a job type: `@app.job` or `@app.job(queue="mail", timeout=30)`.
 
         `timeout` is in seconds; `backoff` is `attempt, error -> seconds`, by default Oban's; `executor` is by default the event
-        loop for `async def`, a thread for `def`.
+        loop for `async def`, a thread for `def`; `trace` is as in rj.Telemetry: how attempts belong to their enqueue's trace.
         """
 
         def declare(function: Callable[..., Any]) -> Definition[..., Any]:
@@ -136,6 +145,10 @@ class App:
             return self._declare(function, options_of(function, **options))
 
         return declare(*functions) if functions else declare
+
+    def use(self, middleware: Middleware | Wrap) -> None:
+        """Have every run and every insert wrapped, in order: an rj.Middleware, or `async def wrap(job, call_next)` around runs."""
+        self._middleware.use(middleware)
 
     def source(
         self,
@@ -166,9 +179,11 @@ class App:
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         """Insert a job; with `connection` (asyncpg) as part of its transaction, else committed on return."""
-        if not isinstance(new, NewJob):
-            raise InvalidOption(f"app.enqueue takes what a job type's new(...) made, not {new!r:.100}")
         return await self._client_here().enqueue(new, connection)
+
+    async def perform(self, new: NewJob, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as asyncio.wait_for has it
+        """Insert a job and wait for its end; gives and raises what `Enqueued.result` does."""
+        return await (await self.enqueue(new)).result(timeout)
 
     async def enqueue_many(self, news: Iterable[NewJob], connection: Any = None) -> list[Enqueued]:
         """Insert jobs in batches of a thousand, each committed by itself unless a connection is given; in order."""
@@ -180,13 +195,7 @@ class App:
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; gives the names of the migrations that ran."""
-        async with AsyncExitStack() as stack:
-            dsn = await stack.enter_async_context(served(self._dsn or self.settings.dsn))
-            connection = await Database(dsn).connect_now()
-            try:
-                return await migrations.migrate(connection, self.settings.schema)
-            finally:
-                await connection.close()
+        return await migrations.migrate_at(self._dsn or self.settings.dsn, self.settings.schema)
 
     @property
     def dsn(self) -> str:
@@ -254,7 +263,9 @@ class App:
         if self._is_running:
             raise NotOpen("this app runs already: give all its pipelines to one app.running(...), or make a second App")
         self._is_running = True
-        self.id = uuid4()  # new at every start, also in a fork: what one has claimed is not the next one's
+        if os.getpid() != self._id_is_for:  # new at every start, also in a fork: what one has claimed is not the next one's
+            self.id = uuid4()
+        self._id_is_for = 0
         try:
             async with self, AsyncExitStack() as stack:
                 running = await self._start(chosen, stack)
@@ -301,22 +312,19 @@ class App:
         """Where events go."""
         return self.events.emit
 
-    def startable(self, names: Iterable[str]) -> list[str]:
-        """Those job types that are known here and whose breaker is not open; none while this node has no lease."""
+    def startable(self, names: Iterable[str], *, as_probes: bool = False) -> list[str]:
+        """Those job types that are known here and whose breaker is closed, or may be probed; none while this node has no lease."""
         if self._running is not None and self._running.is_cut_off:
             return []
-        return self._circuits.startable(name for name in names if name in self.definitions)
-
-    def breakers(self) -> dict[str, str]:
-        """The state of each job type's breaker on this node: closed, open or half-open."""
-        return self._circuits.states()
+        choose = self.circuits.due if as_probes else self.circuits.startable
+        return choose(name for name in names if name in self.definitions)
 
     # inside
 
     def _joining_client(self) -> Client:
         """A client for callers with connections of their own: it has none."""
         store = Store(Database(""), self.settings.schema, notify=self.settings.notify, max_args_bytes=self.max_args_bytes)
-        return Client(store, self.events, [self._tracing.around_insert])
+        return Client(store, self.events, self._middleware.around_inserts, made=self._callables.made)
 
     def _twin(self) -> App:
         """Another app for the same jobs, to be open in another event loop."""
@@ -329,45 +337,31 @@ class App:
             raise DuplicateJobType(f"two job types are named {options.name!r}; give one of them another name: @app.job(name=...)")
         definition: Definition[..., Any] = Definition(function, self, options)
         executor = options.executor or (self._loop_executor if definition.is_async else self._thread_executor)
-        middleware: list[Middleware] = [self._tracing.middleware(definition)]
-        if options.breaker is not None:
-            middleware.append(self._circuits.middleware(options.name, options.breaker))
-        if options.timeout is not None:
-            middleware.append(timeout_after(options.timeout))
-        definition.perform = performer(function, executor, middleware, self.events)
+        self._middleware.add(definition, executor)
         self.definitions[options.name] = definition
         return definition
 
     def _choose(self, pipelines: Sequence[Observable[Any] | Pipeline]) -> list[Pipeline]:
         chosen = [named(stream, f"pipeline-{place}") for place, stream in enumerate(pipelines, 1)]
         if not chosen and self._pipelines:
-            self._warn_of_queues_that_wait()
+            self.queues.warn_of_those_that_wait()
         chosen = chosen or self._pipelines or self.default_pipelines()
         if not chosen:
             raise InvalidOption("there is nothing to run: this app has no job type and no pipeline; declare one with @app.job")
         return chosen
 
-    def _warn_of_queues_that_wait(self) -> None:
-        waiting = {definition.how.queue for definition in self.definitions.values()} - self._queues_taken
-        if waiting:
-            log.warning("no declared pipeline takes jobs from %s: they wait until some process does", ", ".join(sorted(waiting)))
-
     async def _open(self) -> None:
         stack = self._stack
         self._dsn = await stack.enter_async_context(served(self.settings.dsn))
+        self._signals.opened(self._dsn)
         database = Database(self._dsn)
         await database.open()
         stack.push_async_callback(database.close)
         schema = self.settings.schema
-        connection = await database.connect_now()
-        try:
-            if self.settings.migrate or is_embedded(self.settings.dsn):
-                await migrations.migrate(connection, schema)
-            await migrations.check(connection, schema)
-        finally:
-            await connection.close()
+        await migrations.make_ready(database, schema, migrates=self.settings.migrate or is_embedded(self.settings.dsn))
         self._store = Store(database, schema, notify=self.settings.notify, max_args_bytes=self.max_args_bytes)
-        self._client = Client(self._store, self.events, [self._tracing.around_insert])
+        around, made = self._middleware.around_inserts, self._callables.made
+        self._client = Client(self._store, self.events, around, self.jobs, self.poll_seconds, made)
         stack.push_async_callback(self._client.finish)
 
     def _client_here(self) -> Client:
@@ -387,9 +381,13 @@ class App:
             pipelines, scheduler, self.events,
             max_restarts=how.max_restarts, restart_window=how.restart_window, max_memory=how.max_memory, executors=self._executors,
         )  # fmt: skip
-        node = Node(self.id, how, self.store, self.events, self._metrics, self.definitions, self.looks, self.cron)
+        node = Node(
+            self.id, how, self.store, self.events, self._signals.metrics, self.definitions, self.looks, self.cron, self.breakers,
+            self.dead_letters,
+        )  # fmt: skip
         await node.join(stack, scheduler, self.woken.on_next, running)
         self._running = running
+        self.circuits.share(self.store, self.id, self.looks.wake, stack)
         stack.push_async_callback(running.close_executors)
         running.start()
         return running

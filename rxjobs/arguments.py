@@ -63,7 +63,7 @@ class Arguments:
     They are stored as one flat JSON object, without what the caller left out: defaults apply when the job runs.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, *, typed: bool = True) -> None:
         self._name = name
         parameters = _parameters_of(function, name)
         self.parameters = {p.name: p for p in parameters if p.kind is not Kind.VAR_KEYWORD}
@@ -71,7 +71,7 @@ class Arguments:
         self._nameless = {p.name for p in parameters if p.kind in (Kind.POSITIONAL_ONLY, Kind.VAR_POSITIONAL)}
         self._rest = next((p.name for p in parameters if p.kind is Kind.VAR_POSITIONAL), None)
         self._optional = [p.name for p in self.parameters.values() if _is_optional(p)]
-        self._types = {p.name: _type_of(p, function, name) for p in parameters}
+        self._types = {p.name: _type_of(p, function, name) if typed else Any for p in parameters}
         self._secret = {p for p, kind in self._types.items() if _may_hold_secret(kind)}
         self._decoders = {p: msgspec.json.Decoder(kind, dec_hook=from_form) for p, kind in self._types.items()}
         self.extra = next((p.name for p in parameters if p.kind is Kind.VAR_KEYWORD), None)
@@ -85,7 +85,7 @@ class Arguments:
 
     def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], max_bytes: int) -> str:
         """Bind the arguments of a call and write them as JSON; raises InvalidArguments, which names the argument."""
-        given = self._bind(args, kwargs) if args or self._nameless else kwargs
+        given = self.bind(args, kwargs) if args or self._nameless else kwargs
         try:
             text = ENCODER.encode(given)
             refusal = find_oversize(text, max_bytes) or _find_too_many_keys(text)
@@ -132,7 +132,8 @@ class Arguments:
         positional = [named.pop(name, self.parameters[name].default) for name in leading]
         return (*positional, *rest), named
 
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by their names; raises InvalidArguments."""
         most = len(self._positional)
         if len(args) > most and self._rest is None:
             raise InvalidArguments(f"{self._name}: expected at most {most} positional arguments, got {len(args)}")
@@ -158,7 +159,7 @@ class Arguments:
 
     def _why_refused(self, given: Mapping[str, Any], error: Exception) -> Refusal:
         try:
-            if refusal := self._find_wrong_name(given):
+            if refusal := self.find_wrong_name(given):
                 return refusal
             found = find_unwritable(dict(given))
             texts = {} if found else {name: ENCODER.encode(value) for name, value in given.items()}
@@ -184,11 +185,12 @@ class Arguments:
     def _why_unreadable(self, payload: str, error: Exception) -> Refusal:
         try:
             stored = _RAW.decode(payload)
-            return self._find_wrong_name(stored) or self._find_misfits(stored, {}) or Refusal("", complaint(error))
+            return self.find_wrong_name(stored) or self._find_misfits(stored, {}) or Refusal("", complaint(error))
         except Exception:
             return Refusal("", complaint(error))
 
-    def _find_wrong_name(self, given: Mapping[str, Any]) -> Refusal | None:
+    def find_wrong_name(self, given: Mapping[str, Any]) -> Refusal | None:
+        """An argument that the signature has not, or that is missing."""
         for name in given:
             if name not in self.parameters and not self.extra:
                 return Refusal(spell_step(name), f"expected only {', '.join(self.parameters) or 'none'}, got this one")

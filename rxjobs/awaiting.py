@@ -114,7 +114,8 @@ class Awaited(Generic[A, B]):
         leftover: Callable[[A | B], object],
     ) -> None:
         self._work = work
-        self._limit = limit
+        self.limit = limit
+        """How many run at once at most."""
         self._observer = observer
         self._loop = scheduler.loop
         self._context = scheduler.context
@@ -131,7 +132,7 @@ class Awaited(Generic[A, B]):
         """Run this item's coroutine, or let it wait for its turn."""
         if self._detached:
             self._leftover(item)
-        elif self._running < self._limit:
+        elif self._running < self.limit:
             self._start(item)
         else:
             self._waiting.append(item)
@@ -226,7 +227,7 @@ class Awaited(Generic[A, B]):
             return
         self._is_starting = True
         try:
-            while self._waiting and self._running < self._limit:
+            while self._waiting and self._running < self.limit:
                 self._start(self._waiting.popleft())
         finally:
             self._is_starting = False

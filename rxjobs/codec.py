@@ -35,6 +35,18 @@ class Codec(Protocol):
     def open(self, stored: str, type: str) -> str: ...
 
 
+@runtime_checkable
+class ValueCodec(Codec, Protocol):
+    """A codec that stores what JSON cannot hold: `unpack(pack(values, type, max_bytes), type) == values`, by their names.
+
+    `unpack` gives None for a row that is plain JSON.
+    """
+
+    def pack(self, values: Mapping[str, Any], type: str, max_bytes: int) -> str: ...
+
+    def unpack(self, stored: str, type: str) -> dict[str, Any] | None: ...
+
+
 class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Encrypted arguments, as they are stored."""
 
@@ -56,6 +68,11 @@ def read_sealed(stored: str) -> Sealed | None:
         return _decode(stored)
     except msgspec.MsgspecError:
         return None
+
+
+def is_hidden(stored: str) -> bool:
+    """Whether there is something in it that is not to be shown."""
+    return shown(stored) != stored
 
 
 def shown(stored: str) -> str:
@@ -95,7 +112,7 @@ class EncryptedCodec:
     def __init__(self, keys: Mapping[str, bytes | str]) -> None:
         if not isinstance(keys, Mapping) or not keys:
             raise InvalidOption('EncryptedCodec takes at least one key by its id, such as keys={"k1": key}')
-        self._ciphers = {_checked_id(id_): _cipher(id_, key) for id_, key in keys.items()}
+        self._ciphers = {checked_id(id_): _cipher(id_, key) for id_, key in keys.items()}
         self._writing = next(iter(self._ciphers))
 
     def __repr__(self) -> str:
@@ -135,7 +152,8 @@ def _bound_to(type: str) -> bytes:
     return b"rxjobs arguments of " + type.encode()
 
 
-def _checked_id(id_: object) -> str:
+def checked_id(id_: object) -> str:
+    """A key's id; raises InvalidOption for what cannot be one."""
     if not isinstance(id_, str) or not KEY_ID.fullmatch(id_):
         raise InvalidOption(f"a key's id is text of letters, digits and . : _ -, at most 64; one of {type(id_).__name__} is not")
     return id_

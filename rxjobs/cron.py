@@ -10,7 +10,8 @@ import msgspec
 
 from rxjobs.client import Client
 from rxjobs.cron_times import Schedule
-from rxjobs.definition import Enqueued, NewJob
+from rxjobs.definition import NewJob
+from rxjobs.enqueued import Enqueued
 from rxjobs.errors import InvalidOption, UnknownCron
 from rxjobs.failure import clean
 from rxjobs.store.store import Store

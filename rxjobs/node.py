@@ -9,23 +9,29 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from reactivex import Observable, abc
+from reactivex import operators as ops
 from reactivex.disposable import CompositeDisposable, SerialDisposable, SingleAssignmentDisposable
+from reactivex.subject import Subject
 
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.cron import Cron
+from rxjobs.dead_letters import DeadLetters
 from rxjobs.definition import Definition
 from rxjobs.events import EventStream, NodeCutOff, NodeJoined, NodeLeft, NodeLost
 from rxjobs.runner import Running
 from rxjobs.services.claims import lost_claims
 from rxjobs.services.cron import cron, declare
+from rxjobs.services.delays import PING, loop_delay, notify_delay
+from rxjobs.services.delays import Watcher as DelayWatcher
 from rxjobs.services.horizon import horizon
 from rxjobs.services.lead import Leadership, lead
 from rxjobs.services.lease import Lease
-from rxjobs.services.observe import Watcher, observe
+from rxjobs.services.observe import Watcher as DepthWatcher
+from rxjobs.services.observe import observe
 from rxjobs.services.progress import progress, quiet_seconds
 from rxjobs.services.prune import prune
 from rxjobs.services.rescue import rescue
@@ -35,9 +41,12 @@ from rxjobs.services.unserved import unserved
 from rxjobs.services.watch import LoopWatch
 from rxjobs.settings import Settings
 from rxjobs.sources.looks import Looks
+from rxjobs.status import Status
 from rxjobs.stopping import spawn
 from rxjobs.store.listener import Listener
 from rxjobs.store.store import Store
+from rxjobs.telemetry.vitals import Vitals
+from rxjobs.vitals import NodeVitals
 
 log = logging.getLogger("rxjobs.node")
 
@@ -46,6 +55,14 @@ RESTARTS = 1.0, 30.0
 UNSERVED_SECONDS = 60.0
 """How often jobs are looked for that nobody takes."""
 LEAVE_SECONDS = 2.0
+
+
+class Watcher(DepthWatcher, DelayWatcher, Protocol):
+    """Who wants to know how a node does."""
+
+    def follow(self, vitals: Vitals | None) -> None: ...
+
+    def time_connection(self, pool: str, waited: float, used: float) -> None: ...
 
 
 class Node:
@@ -61,6 +78,8 @@ class Node:
         definitions: Mapping[str, Definition[..., Any]],
         looks: Looks,
         crons: Cron,
+        breakers: Callable[[], Mapping[str, str]],
+        dead_letters: DeadLetters,
     ) -> None:
         self.id = id
         self._settings = settings
@@ -70,6 +89,9 @@ class Node:
         self._definitions = definitions
         self._looks = looks
         self._crons = crons
+        self._breakers = breakers
+        self._dead_letters = dead_letters
+        self._pings: Subject[str | None] = Subject()
 
     async def join(
         self,
@@ -83,49 +105,83 @@ class Node:
         def held() -> set[int]:
             return running.held_ids
 
-        how = self._settings
+        how, witness = self._settings, self._dead_letters.witness
+        status = Status(running, witness)
         lease = Lease(
             self._store.database.apart(), how.schema, self.id, how.node, seconds=how.lease_seconds, heartbeat=how.heartbeat_seconds,
             on_cut_off=lambda: scheduler.here(lambda: self._cut_off(running)),
             on_lost=lambda: scheduler.here(self._lost),
             on_restored=lambda: scheduler.here(lambda: self._restored(running, heard)),
+            status=status.told,
         )  # fmt: skip
         await self._store.take_lease(self.id, how.node, os.getpid(), how.lease_seconds)
-        stack.push_async_callback(self._leave, held)
+        stack.push_async_callback(self._leave, held, status)
+        stack.push_async_callback(self._dead_letters.finish)
+        await self._store.declare_types(definition.how for definition in self._definitions.values())
         lease.start()
         stack.push_async_callback(asyncio.to_thread, lease.stop)
         watch = LoopWatch(scheduler, self._events.emit)
+        witness.loop_delay = lambda: watch.delay
         watch.start()
         stack.push_async_callback(asyncio.to_thread, watch.stop)
         self._events.emit(NodeJoined(node=str(self.id)))
+        listener: Listener | None = None
         if how.notify and not self._store.database.is_behind_pooler:
-            self._store.database.listener = listener = Listener(self._store.database.apart(), self._store.channel, heard)
-            stack.push_async_callback(_cancel, spawn(scheduler.loop, listener.listen()))
-        services = CompositeDisposable(*(supervise(*service, scheduler) for service in self._services(running, held).items()))
-        stack.callback(services.dispose)
 
-    def _services(self, running: Running, held: Callable[[], set[int]]) -> dict[str, Observable[Any]]:
-        how, store, emit = self._settings, self._store, self._events.emit
+            def hear(what: str | None) -> None:
+                (self._pings.on_next if what is not None and what.startswith(PING) else heard)(what)
+
+            self._store.database.listener = listener = Listener(self._store.database.apart(), self._store.channel, hear)
+            stack.push_async_callback(_cancel, spawn(scheduler.loop, listener.listen()))
         # whoever dies may have led: another must lead by the time that the lease is over
         leading = min(how.leader_seconds, how.lease_seconds / 2)
-        leadership = Leadership(self.id, leading, emit)
+        leadership = Leadership(self.id, leading, self._events.emit)
+        status.vitals = self._show(running, leadership, listener, stack)
+        services = self._services(running, held, leadership, leading)
+        stack.callback(CompositeDisposable(*(supervise(*service, scheduler) for service in services.items())).dispose)
+
+    def _show(self, running: Running, leadership: Leadership, listener: Listener | None, stack: AsyncExitStack) -> NodeVitals:
+        """Have this node's numbers read until it ends."""
+        store, watcher = self._store, self._watcher
+        vitals = NodeVitals(running, leadership, store.database, listener, store.channel, self._breakers, self._events)
+        watcher.follow(vitals)
+        stack.callback(watcher.follow, None)
+        store.database.timed = watcher.time_connection
+        return vitals
+
+    def _services(
+        self, running: Running, held: Callable[[], set[int]], leadership: Leadership, leading: float
+    ) -> dict[str, Observable[Any]]:
+        how, store, emit = self._settings, self._store, self._events.emit
+
+        def is_listening() -> bool:
+            return store.database.listener is not None and store.database.listener.is_free
+
         return {
             "lead": lead(store, leadership, leading),
-            "stage": stage(store, leadership, self._looks.pending, how.poll_seconds),
+            "stage": stage(store, leadership, self._looks.pending, how.poll_seconds, emit),
             "rescue": rescue(
-                store, leadership, self._definitions,
-                every_seconds=how.rescue_seconds, lease_seconds=how.lease_seconds, emit=emit,
+                store,
+                leadership,
+                self._definitions,
+                every_seconds=how.rescue_seconds,
+                lease_seconds=how.lease_seconds,
+                emit=emit,
                 may_be_gone=self._looks.may_be_gone,
+                dead_letters=self._dead_letters,
             ),
             "cron": cron(store, leadership, self._crons.enqueue_slots, self._looks.changed),
             "declare": declare(store, self.id, self._crons.columns),
-            "prune": prune(store, leadership, how.keep),
+            "cancel": self._looks.cancelling.pipe(ops.do_action(running.cancel)),
+            "prune": prune(store, leadership, how.keep, emit, how.keep_discarded),
             "horizon": horizon(store, leadership, emit=emit),
             "lost claims": lost_claims(store, self.id, held, every_seconds=how.heartbeat_seconds),
             "serve": serve(store, self.id, lambda: running.ledgers),
             "unserved": unserved(store, leadership, emit=emit, every_seconds=UNSERVED_SECONDS),
             "progress": progress(lambda: running.ledgers, quiet=quiet_seconds(how.poll_seconds), emit=emit),
-            "observe": observe(store, self._watcher),
+            "observe": observe(store, self._watcher, lambda: leadership.term is not None, emit),
+            "loop delay": loop_delay(self._watcher),
+            "notify delay": notify_delay(self._watcher, store.notify_queues, self._pings, is_listening),
         }
 
     def _cut_off(self, running: Running) -> None:
@@ -142,15 +198,15 @@ class Node:
         log.error("the lease of this node ran out, and its jobs may run elsewhere: how they end here changes nothing")
         self._events.emit(NodeLost(node=str(self.id)))
 
-    async def _give_up(self, held: Callable[[], set[int]]) -> None:
+    async def _give_up(self, held: Callable[[], set[int]], status: Status) -> None:
         if self._store.lost_answers:  # what was claimed by those began no attempt
             await self._store.lost_claims(self.id, held(), datetime.max.replace(tzinfo=UTC))
         await self._store.resign(self.id)
-        await self._store.leave(self.id)
+        await self._store.leave(self.id, status.told())
 
-    async def _leave(self, held: Callable[[], set[int]]) -> None:
+    async def _leave(self, held: Callable[[], set[int]], status: Status) -> None:
         try:
-            await asyncio.wait_for(self._give_up(held), LEAVE_SECONDS)
+            await asyncio.wait_for(self._give_up(held, status), LEAVE_SECONDS)
         except Exception as error:
             log.warning("the lease of this node could not be given up, and will run out: %s", str(error) or type(error).__name__)
         self._events.emit(NodeLeft(node=str(self.id)))

@@ -23,6 +23,8 @@ class Complete(Outcome):
     """The work is done; `result` is what the job returned."""
 
     result: Any = None
+    unstorable: str | None = field(default=None, compare=False, repr=False)
+    """Why what the job returned cannot be kept, where its executor found that out."""
     __hash__ = Outcome.__hash__
 
 

@@ -110,9 +110,15 @@ def _flush() -> None:
             stream.flush()
 
 
+def _hangup() -> list[signal.Signals]:
+    """SIGHUP, where it would end this process: not for whoever ignores it, by nohup, nor for a program that takes it."""
+    number = getattr(signal, "SIGHUP", None)
+    return [number] if number is not None and signal.getsignal(number) is signal.SIG_DFL else []
+
+
 @contextmanager
 def _signals(stopped: asyncio.Event) -> Iterator[None]:
-    """Take the first SIGTERM or SIGINT for a wish to stop, and the next for haste."""
+    """Take the first SIGTERM, SIGINT or SIGHUP for a wish to stop, and the next for haste."""
     loop = asyncio.get_running_loop()
 
     first = 0.0
@@ -129,7 +135,7 @@ def _signals(stopped: asyncio.Event) -> Iterator[None]:
 
     taken = []
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, *_hangup()):
             loop.add_signal_handler(number, ask, number)
             taken.append(number)
     except (NotImplementedError, ValueError, RuntimeError):

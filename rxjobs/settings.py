@@ -40,6 +40,8 @@ class Settings:
     max_args_bytes: int = 1024 * 1024
     keep: float = 86400.0
     """How long finished rows are kept."""
+    keep_discarded: float = 7 * 86400.0
+    """How long dead letters are kept; by default at least as long as the others."""
     notify: bool = True
     migrate: bool = False
     max_restarts: int = 5
@@ -60,7 +62,7 @@ class Settings:
         ):
             if not 0 < getattr(self, name) < 10**9:
                 raise InvalidOption(f"{name} is a number of seconds above 0, not {getattr(self, name)}")
-        for name in ("shutdown_grace", "keep", "max_args_bytes", "max_restarts", "max_memory"):
+        for name in ("shutdown_grace", "keep", "keep_discarded", "max_args_bytes", "max_restarts", "max_memory"):
             if not getattr(self, name) >= 0:
                 raise InvalidOption(f"{name} is at least 0, not {getattr(self, name)}")
         if self.heartbeat_seconds > self.lease_seconds / 3:
@@ -89,6 +91,8 @@ def load(arguments: Mapping[str, Any], environ: Mapping[str, str] = os.environ, 
     if "lease_seconds" in values and "heartbeat_seconds" not in values:
         # who shortens the lease alone means the heartbeat to follow
         values["heartbeat_seconds"] = min(Settings().heartbeat_seconds, values["lease_seconds"] / 3)
+    if "keep_discarded" not in values:
+        values["keep_discarded"] = max(Settings().keep_discarded, values.get("keep", 0.0))
     return Settings(**values)
 
 

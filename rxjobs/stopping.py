@@ -164,7 +164,7 @@ class _Limit:
                 yield awaited
             else:
                 yield from self._wait_apart(awaited).__await__()
-        except BaseException as error:
+        except BaseException as error:  # the coroutine gets it, and may raise it
             return error
         return None
 

@@ -13,7 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rxjobs.client import BATCH, Client
-from rxjobs.definition import Enqueued, NewJob
+from rxjobs.definition import NewJob
+from rxjobs.enqueued import Enqueued
 from rxjobs.errors import NotOpen
 from rxjobs.store.joining import is_asynchronous
 
@@ -59,9 +60,13 @@ class Sync:
         while batch := list(islice(left, BATCH)):
             yield from self._call(lambda app: app.enqueue_many(batch))
 
+    def perform(self, new: NewJob, timeout: float | None = None) -> Any:
+        """As app.perform: insert a job and wait for its end."""
+        return self._call(lambda app: app.perform(new, timeout))
+
     @property
     def jobs(self) -> Any:
-        """As app.jobs: get, list, count, cancel, retry, delete."""
+        """As app.jobs: get, list, count, cancel, retry, delete, result."""
         return Blocking(lambda app: app.jobs, self._call)
 
     @property
@@ -123,7 +128,7 @@ class Portal:
         async def work() -> None:
             try:
                 answer.set_result(await ask(self._app))
-            except BaseException as error:
+            except BaseException as error:  # whoever waits for the answer raises it
                 answer.set_exception(error)
 
         tasks: list[asyncio.Task[None]] = []

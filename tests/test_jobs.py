@@ -98,11 +98,12 @@ async def test_filters_narrow_counts_and_lists_alike(app, send, connection, filt
     assert {state: listed.count(state) for state in set(listed)} == expected
 
 
-async def test_what_waits_is_cancelled_and_nothing_else(app, connection):
+async def test_what_waits_is_cancelled_and_what_runs_is_marked_and_nothing_else(app, connection):
     for state in ("available", "scheduled", "retryable", "held", "executing", "completed", "discarded"):
         await fill(connection, "send", 1, state=state)
-    assert await app.jobs.cancel([job.id for job in await app.jobs.list()]) == 4
+    assert await app.jobs.cancel([job.id for job in await app.jobs.list()]) == 5
     assert await app.jobs.count() == {"cancelled": 4, "completed": 1, "discarded": 1, "executing": 1}
+    assert await connection.fetchval("SELECT cancel_at IS NOT NULL FROM rxjobs.live_jobs")
     assert all(job.finished_at for job in await app.jobs.list(state="cancelled"))
 
 

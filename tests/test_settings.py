@@ -63,7 +63,7 @@ def test_seconds_that_are_none_are_refused(name, value, tmp_path):
         load({name: value}, {}, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["shutdown_grace", "keep", "max_args_bytes", "max_restarts"])
+@pytest.mark.parametrize("name", ["shutdown_grace", "keep", "keep_discarded", "max_args_bytes", "max_restarts"])
 def test_less_than_nothing_is_refused_and_nothing_is_not(name, tmp_path):
     assert getattr(load({name: 0}, {}, tmp_path), name) == 0
     with pytest.raises(rj.InvalidOption, match=f"{name} is at least 0, not -1"):
@@ -124,3 +124,11 @@ def test_a_shorter_lease_alone_brings_a_heartbeat_that_fits_it():
     assert load({"lease_seconds": 300}, {}).heartbeat_seconds == 10
     with pytest.raises(rj.InvalidOption, match="more than a third"):
         load({"lease_seconds": 3, "heartbeat_seconds": 2}, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [({}, 7 * 86400), ({"keep": 60}, 7 * 86400), ({"keep": 30 * 86400}, 30 * 86400), ({"keep": 9e6, "keep_discarded": 5}, 5)],
+)
+def test_dead_letters_are_kept_for_a_week_and_no_less_than_others_unless_it_is_said(given, kept, tmp_path):
+    assert load(given, {}, tmp_path).keep_discarded == kept

@@ -30,7 +30,8 @@ commands = Commands(
 # not named as the modules of their commands: to import those would put them here instead
 _jobs = Commands(name="jobs", help="Look at jobs, and cancel, retry or delete them.")
 _cron = Commands(name="cron", help="Look at jobs that come again, and add, pause, resume, run or remove them.")
-_queues = Commands(name="queues", help="Look at queues, and pause, resume or scale them.")
+_queues = Commands(name="queues", help="Look at queues, and pause, resume, scale or limit them.")
+_breakers = Commands(name="breakers", help="Look at the breakers of job types, and open or close them by hand.")
 
 commands.command("rxjobs.cli.demo:demo", name="demo")
 commands.command("rxjobs.cli.bench:bench", name="bench", usage="Usage: rxjobs bench [SCENARIOS...] [OPTIONS]")
@@ -44,11 +45,15 @@ _jobs.command("rxjobs.cli.jobs:show", name="show", usage="Usage: rxjobs jobs sho
 _jobs.command("rxjobs.cli.jobs:cancel", name="cancel", usage="Usage: rxjobs jobs cancel [IDS...] [OPTIONS]")
 _jobs.command("rxjobs.cli.jobs:retry", name="retry", usage="Usage: rxjobs jobs retry [IDS...] [OPTIONS]")
 _jobs.command("rxjobs.cli.jobs:delete", name="delete", usage="Usage: rxjobs jobs delete [IDS...] [OPTIONS]")
+commands.command("rxjobs.cli.nodes:nodes", name="nodes")
 commands.command(_queues)
 _queues.command("rxjobs.cli.queues:list_queues", name="list")
 _queues.command("rxjobs.cli.queues:pause", name="pause", usage="Usage: rxjobs queues pause QUEUE [OPTIONS]")
 _queues.command("rxjobs.cli.queues:resume", name="resume", usage="Usage: rxjobs queues resume QUEUE [OPTIONS]")
 _queues.command("rxjobs.cli.queues:scale", name="scale", usage="Usage: rxjobs queues scale QUEUE MAX_DEMAND [OPTIONS]")
+_queues.command("rxjobs.cli.queues:limit", name="limit", usage="Usage: rxjobs queues limit QUEUE CONCURRENCY [OPTIONS]")
+_queues.command("rxjobs.cli.queues:rate", name="rate", usage="Usage: rxjobs queues rate QUEUE N [OPTIONS]")
+_queues.command("rxjobs.cli.queues:share", name="share", usage="Usage: rxjobs queues share QUEUE --by args.NAME [OPTIONS]")
 
 commands.command(_cron)
 _cron.command("rxjobs.cli.cron:list_entries", name="list")
@@ -59,6 +64,11 @@ _cron.command("rxjobs.cli.cron:pause", name="pause", usage="Usage: rxjobs cron p
 _cron.command("rxjobs.cli.cron:resume", name="resume", usage="Usage: rxjobs cron resume NAME [OPTIONS]")
 _cron.command("rxjobs.cli.cron:run", name="run", usage="Usage: rxjobs cron run NAME [OPTIONS]")
 _cron.command("rxjobs.cli.cron:remove", name="remove", usage="Usage: rxjobs cron remove NAME [OPTIONS]")
+
+commands.command(_breakers)
+_breakers.command("rxjobs.cli.breakers:list_breakers", name="list")
+_breakers.command("rxjobs.cli.breakers:open_breaker", name="open", usage="Usage: rxjobs breakers open JOB_TYPE [OPTIONS]")
+_breakers.command("rxjobs.cli.breakers:close_breaker", name="close", usage="Usage: rxjobs breakers close JOB_TYPE [OPTIONS]")
 
 
 def main() -> None:
@@ -90,7 +100,7 @@ def _answer(arguments: Sequence[str]) -> int:
 
 def import_all() -> None:
     """Import every command: a list of commands says what each is for, and that stands at its function."""
-    for group in (commands, _jobs, _queues, _cron):
+    for group in (commands, _jobs, _queues, _cron, _breakers):
         for name in group:
             group[name]
 

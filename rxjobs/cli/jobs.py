@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -20,7 +21,8 @@ from rxjobs.store.encoding import to_json
 
 AN_ID = Number(gte=1, lte=2**63 - 1)
 SHORT = 60
-HIDDEN = {"payload", "definition", "hold", "assigns"}
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+HIDDEN = {"payload", "definition", "hold", "assigns", "progressed"}
 
 Id = Annotated[int, Parameter(name="ID", help="A job's id.", validator=AN_ID)]
 Ids = Annotated[int, Parameter(name="IDS", help="The ids of jobs.", validator=AN_ID)]
@@ -85,7 +87,7 @@ def show(id: Id, /, *, target: Target = HERE) -> None:
 
 
 def cancel(*ids: Ids, filters: Filters = ALL, target: Target = HERE) -> None:
-    """Cancel jobs that wait.
+    """Cancel jobs: those that wait at once, those that run when their node has stopped them.
 
     Example: rxjobs jobs cancel --queue mail --state scheduled
     """
@@ -96,14 +98,22 @@ def cancel(*ids: Ids, filters: Filters = ALL, target: Target = HERE) -> None:
 def retry(
     *ids: Ids,
     attempts: Annotated[int, Parameter(help="So many more, where attempts are used up.", validator=Number(gte=1, lte=1000))] = 1,
+    rate: Annotated[float | None, Parameter(help="Dead letters come back at this many a second.")] = None,
+    error: Annotated[tuple[str, ...] | None, Parameter(help="Dead letters whose last error is of this type.")] = None,
+    since: Annotated[str | None, Parameter(help="Dead letters since then: 2026-05-01T08:00Z, or so many seconds ago.")] = None,
     filters: Filters = ALL,
     target: Target = HERE,
 ) -> None:
-    """Make jobs available at once: those that wait, and those that were discarded or cancelled.
+    """Make jobs available at once: those that wait, and those that were discarded or cancelled. Dead letters also at a rate.
 
     Example: rxjobs jobs retry --state discarded --type shop.jobs.send_welcome
+
+    Example: rxjobs jobs retry --state discarded --error ValueError --rate 50
     """
     app = target.app()
+    if rate is not None or error or since is not None:
+        _redrive(app, ids, attempts, rate, error, since, filters, target)
+        return
     _change("retried", app, lambda *some, **more: app.jobs.retry(*some, attempts=attempts, **more), ids, filters, target)
 
 
@@ -139,6 +149,48 @@ def _change(
         print(f"{count(changed, 'job')} {done}" + (f", {left} not: their state does not allow it" if left > 0 else ""))
 
 
+def _redrive(
+    app: App,
+    ids: Sequence[int],
+    attempts: int,
+    rate: float | None,
+    error: tuple[str, ...] | None,
+    since: str | None,
+    filters: Filters,
+    target: Target,
+) -> None:
+    if not ids and set(filters.state or ()) != {State.DISCARDED}:
+        raise InvalidOption("--rate, --error and --since are about dead letters: say --state discarded, and no other state")
+    if ids and (error or since or filters.given()):
+        raise InvalidOption("say which jobs by their ids or by --state, --queue, --type, --tag, --error and --since, not both")
+    named = {"queue": filters.queue, "type": filters.type, "tags": filters.tag, "error": error, "since": _since(since)}
+    given: dict[str, Any] = {name: value for name, value in named.items() if value}
+    if not ids and not given:
+        given["since"] = LONG_AGO
+    redriven = ask(app, lambda: app.jobs.redrive(ids or None, rate=rate, attempts=attempts, **given))
+    if target.json:
+        print_json({"retried": redriven})
+    else:
+        spread = f", the last in {redriven / rate:,.0f} s" if rate and redriven > 1 else ""
+        print(f"{count(redriven, 'job')} retried{spread}")
+
+
+def _since(text: str | None) -> datetime | timedelta | None:
+    if text is None:
+        return None
+    try:
+        return timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        pass
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise InvalidOption(f"--since is an instant with its zone, such as 2026-05-01T08:00Z, or a number of seconds, not {text!r}")
+    return instant
+
+
 def _unknown(ids: Sequence[int]) -> InvalidOption:
     named = ", ".join(map(str, ids))
     return InvalidOption(
@@ -148,6 +200,7 @@ def _unknown(ids: Sequence[int]) -> InvalidOption:
 
 def _document(job: Job) -> dict[str, Any]:
     shown = {name: getattr(job, name) for name in job.__struct_fields__ if name not in HIDDEN}
+    shown["progress"] = job.progressed
     # as stored: another program may have written what cannot be read here
     shown["args"] = msgspec.Raw(job.payload.encode())
     return shown
@@ -172,7 +225,7 @@ def _lines(job: Job) -> list[str]:
         "node": job.node,
         "tags": ", ".join(job.tags),
         "meta": _json(job.meta or None),
-        "progress": _json(job.progress),
+        "progress": _progress(job),
         "result": _json(job.result),
         "arguments": job.payload,
         "forensics": _json(job.forensics),
@@ -183,6 +236,11 @@ def _lines(job: Job) -> list[str]:
         lines += ["", f"  attempt {error.get('attempt')} at {error.get('at')} on {error.get('node')}: {_headline(error)}"]
         lines += [f"    {line}" for line in str(error.get("traceback") or "").splitlines()]
     return lines
+
+
+def _progress(job: Job) -> str:
+    said = job.progress
+    return f"{said.fraction:.0%} {said.message}".rstrip() if said else _json(job.progressed)
 
 
 def _headline(error: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from rxjobs.cli.escaping import escape, escape_json
 from rxjobs.failure import clean
+from rxjobs.telemetry.logs import JobLogFilter, told_of_job
 
 LIMIT = 64 * 1024
 
@@ -23,11 +24,12 @@ class Lines(logging.Formatter):
 
 
 class Objects(logging.Formatter):
-    """A record as a line of JSON."""
+    """A record as a line of JSON, which names the job that it comes from."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = {"message": record.getMessage(), "traceback": _traceback(self, record)}
         line = {"at": _at(record), "level": record.levelname.lower(), "pid": record.process, "logger": record.name}
+        line |= told_of_job(record)
         line |= {name: clean(text, LIMIT) for name, text in said.items() if text}
         return escape_json(msgspec.json.encode(line).decode())
 
@@ -39,6 +41,7 @@ def log_to_stderr(level: str, *, as_json: bool) -> None:
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Objects() if as_json else Lines())
+    handler.addFilter(JobLogFilter())
     root.addHandler(handler)
     root.setLevel(level.upper())
 

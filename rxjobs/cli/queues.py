@@ -14,12 +14,14 @@ from rxjobs.cli.printing import instant, print_json, print_lines, print_table
 from rxjobs.cli.target import HERE, Target
 from rxjobs.errors import InvalidOption
 from rxjobs.job import State
-from rxjobs.queues import MOST, Asked, Queue
+from rxjobs.queues import LONGEST, MOST, MOST_AT_ONCE, MOST_STARTS, SHORTEST, Asked, Queue
+from rxjobs.store.limit_statements import Limits
 
 WAITING = [state.value for state in (State.AVAILABLE, State.EXECUTING, State.SCHEDULED, State.RETRYABLE, State.HELD)]
 
 Name = Annotated[str, Parameter(name="QUEUE", help="A queue's name.")]
 Node = Annotated[str | None, Parameter(help="Only on nodes with this label or id. Otherwise on all, also on those to come.")]
+By = Annotated[str | None, Parameter(help='For the jobs of each key, which is an argument: "args.tenant".')]
 Path = Annotated[str | None, Parameter(help="An app that names the queue, as MODULE:APP: for one that nothing else knows yet.")]
 
 
@@ -39,7 +41,7 @@ def list_queues(
     elif not found:
         print("no queue holds unfinished jobs")
     else:
-        columns = ["queue", *WAITING, "oldest", "paused", "max demand", "nodes", *(["job types"] if app else [])]
+        columns = ["queue", *WAITING, "oldest", "paused", "max demand", "limits", "nodes", *(["job types"] if app else [])]
         print_table(columns, (_row(one)[: len(columns)] for one in found))
 
 
@@ -83,6 +85,74 @@ def scale(
     _change(queue, "scaled", node, asked, lambda: asked.queues.scale(queue, max_demand=max_demand, node=node), target)
 
 
+def limit(
+    queue: Name,
+    /,
+    concurrency: Annotated[
+        int | None,
+        Parameter(help="How many jobs run at once at most, on all nodes together.", validator=Number(gte=1, lte=MOST_AT_ONCE)),
+    ] = None,
+    *,
+    reset: Annotated[bool, Parameter(help="No such limit: without --by, of no key either.", show_default=False)] = False,
+    by: By = None,
+    app: Path = None,
+    target: Target = HERE,
+) -> None:
+    """Have at most so many jobs of a queue run at once across all nodes, or of each key of it.
+
+    Example: rxjobs queues limit mail --concurrency 10
+    """
+    if (concurrency is None) != reset:
+        raise InvalidOption("say how many: --concurrency 10, or --reset for no limit")
+    asked = _app(app, target)
+    _change(queue, "limited", None, asked, lambda: asked.queues.limit(queue, concurrency=concurrency, by=by), target)
+
+
+def rate(
+    queue: Name,
+    n: Annotated[int | None, Parameter(help="How many jobs start at most.", validator=Number(gte=1, lte=MOST_STARTS))] = None,
+    /,
+    *,
+    per: Annotated[float, Parameter(help="In how many seconds.", validator=Number(gte=SHORTEST, lte=LONGEST))] = 60.0,
+    burst: Annotated[
+        int | None,
+        Parameter(help="In place of fixed windows a bucket of so many tokens.", validator=Number(gte=1, lte=MOST_STARTS)),
+    ] = None,
+    reset: Annotated[bool, Parameter(help="No such limit: without --by, of no key either.", show_default=False)] = False,
+    by: By = None,
+    app: Path = None,
+    target: Target = HERE,
+) -> None:
+    """Have at most so many jobs of a queue start in a time across all nodes, or of each key of it.
+
+    Example: rxjobs queues rate mail 60 --per 60
+    """
+    if (n is None) != reset:
+        raise InvalidOption("say how many: rate mail 60 --per 60, or --reset for no limit")
+    asked = _app(app, target)
+    _change(queue, "limited", None, asked, lambda: asked.queues.rate(queue, n, per=per, by=by, burst=burst), target)
+
+
+def share(
+    queue: Name,
+    /,
+    *,
+    by: By = None,
+    weight: Annotated[dict[str, float] | None, Parameter(help="How much a key weighs, as --weight.KEY 3; otherwise 1.")] = None,
+    reset: Annotated[bool, Parameter(help="The keys share the queue no more.", show_default=False)] = False,
+    app: Path = None,
+    target: Target = HERE,
+) -> None:
+    """Have keys share a queue by their weights, so that the many jobs of one do not delay the few of another.
+
+    Example: rxjobs queues share mail --by args.tenant --weight.acme 3
+    """
+    if (by is None) != reset:
+        raise InvalidOption("say what the key is: --by args.tenant, or --reset to share no more")
+    asked = _app(app, target)
+    _change(queue, "shared", None, asked, lambda: asked.queues.share(queue, by=by, weights=weight), target)
+
+
 def _app(path: str | None, target: Target) -> App:
     return target.app() if path is None else target.load(path)
 
@@ -103,9 +173,23 @@ def _row(queue: Queue) -> list[Any]:
         None if queue.waited is None else f"{queue.waited:.0f} s",
         _each(queue.asked, lambda one: None if one.paused_at is None else f"since {instant(one.paused_at)}"),
         _each(queue.asked, lambda one: None if one.max_demand is None else str(one.max_demand)),
+        _limits(queue.limits),
         ", ".join(queue.nodes),
         ", ".join(queue.types),
     ]
+
+
+def _limits(limits: Limits) -> str:
+    each = f" for each {limits.by}"
+    told = [
+        None if limits.concurrency is None else f"{limits.concurrency} at once",
+        None if limits.rate is None else str(limits.rate),
+        None if limits.each_concurrency is None else f"{limits.each_concurrency} at once{each}",
+        None if limits.each_rate is None else f"{limits.each_rate}{each}",
+        None if not limits.is_shared else f"shared by {limits.by}",
+        *(f"{key} weighs {weight:g}" for key, weight in limits.weights.items()),
+    ]
+    return ", ".join(text for text in told if text)
 
 
 def _each(asked: Iterable[Asked], told: Callable[[Asked], str | None]) -> str:

@@ -8,19 +8,20 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from reactivex import operators as ops
 
 from rxjobs.app import App
 from rxjobs.cli.asking import refusals_told
 from rxjobs.cli.logs import log_to_stderr
-from rxjobs.cli.processes import Tether, supervise
+from rxjobs.cli.processes import RUNS, STANDS, Tether, supervise
+from rxjobs.cli.reload import GRACE, reload_on_change
+from rxjobs.cli.standing import running, standing
 from rxjobs.cli.target import HERE, Target
 from rxjobs.errors import InvalidOption
-from rxjobs.events import PipelineStarted
 from rxjobs.telemetry.sdk import configure
 
 log = logging.getLogger("rxjobs.run")
@@ -34,34 +35,64 @@ def run(
         tuple[str, ...] | None,
         Parameter(help="Run only this queue, as NAME=CONCURRENCY, such as mail=50; may be given several times."),
     ] = None,
-    processes: Annotated[int, Parameter(help="How many processes run it.", validator=Number(gte=1))] = 1,
+    processes: Annotated[
+        int | None,
+        Parameter(
+            help="Run it in so many processes, under one that starts those again that end, and on SIGHUP replaces them one by one.",
+            validator=Number(gte=1),
+        ),
+    ] = None,
+    reload: Annotated[
+        bool,
+        Parameter(help="In development: start it anew whenever a Python file in the current folder changes.", show_default=False),
+    ] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error", "critical"], Parameter(help="What is logged, on stderr.")
     ] = "info",
+    log_format: Annotated[Literal["text", "json"], Parameter(help="How it is logged; --json asks for json too.")] = "text",
+    metrics_port: Annotated[
+        int | None,
+        Parameter(
+            help="Where Prometheus may fetch metrics; of several processes each takes the next port that is free.",
+            validator=Number(gte=1, lte=65535),
+        ),
+    ] = None,
+    metrics_ports: Annotated[int, Parameter(show=False)] = 1,
     supervisor: Annotated[int | None, Parameter(name="--supervisor-fd", show=False)] = None,
     target: Target = HERE,
 ) -> int:
     """Run the pipelines of an app, or one for each queue of its job types, until SIGTERM or Ctrl-C.
 
-    The first signal drains: jobs in flight may end. A second one exits at once. The log goes to stderr; with --json each of its
-    lines is an object.
+    The first signal drains: jobs in flight may end. A second one exits at once. The log goes to stderr.
 
     Example: rxjobs run shop.jobs:app --queue mail=50 --processes 2
+
+    While you write it: rxjobs run shop.jobs:app --reload. After a deployment: kill -HUP PID.
     """
     limits = _limits(queue or ())
-    if processes > 1:
-        log_to_stderr(log_level, as_json=target.json)
-        options = [*(f"--queue={one}" for one in queue or ()), f"--log-level={log_level}", *target.options()]
-        return supervise(["run", app, *options], processes)
+    as_json = target.json or log_format == "json"
+    count = processes or 1
+    if supervisor is None and (reload or processes is not None):
+        log_to_stderr(log_level, as_json=as_json)
+        options = [*(f"--queue={one}" for one in queue or ()), f"--log-level={log_level}", f"--log-format={log_format}"]
+        if metrics_port is not None:
+            # one more, for the process that is to replace another
+            options += [f"--metrics-port={metrics_port}", f"--metrics-ports={count + 1}"]
+        options += target.options()
+        return reload_on_change(["run", app, "--reload", *options], count) if reload else supervise(["run", app, *options], count)
     # until the pipelines run there is nothing to drain
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     tether = None if supervisor is None else Tether(supervisor)
     loaded = target.load(app)
-    log_to_stderr(log_level, as_json=target.json)
+    if reload:
+        loaded.settings = replace(loaded.settings, shutdown_grace=min(GRACE, loaded.settings.shutdown_grace))
+    log_to_stderr(log_level, as_json=as_json)
     pipelines = loaded.default_pipelines(limits) if limits else []
-    _once_started(loaded, tether)
+    _tell_how_far(loaded, tether)
     with ExitStack() as ending:
-        ending.callback(configure("rxjobs", instance=loaded.label))
+        ports = [] if metrics_port is None else range(metrics_port, min(65536, metrics_port + metrics_ports))
+        # a label may be that of many processes, and each has series of its own
+        ending.callback(configure("rxjobs", instance=str(loaded.id), label=loaded.settings.node, metrics_ports=ports))
         # a job that does not stop may end this process inside of run; who comes first ends telemetry, and only once
         atexit.register(ending.close)
         with refusals_told():
@@ -82,11 +113,8 @@ def _limits(given: Sequence[str]) -> dict[str, int]:
     return limits
 
 
-def _once_started(app: App, tether: Tether | None) -> None:
-    def tell(_: Any) -> None:
-        log.info("node %s runs", app.label)
-        if tether is not None:
-            tether.tell_running()
-
-    # the first alone: on the hot path an event that nobody hears is not even made
-    app.events.pipe(ops.filter(lambda event: isinstance(event, PipelineStarted)), ops.take(1)).subscribe(tell)
+def _tell_how_far(app: App, tether: Tether | None) -> None:
+    running(app.events).subscribe(lambda _: log.info("node %s runs", app.label))
+    if tether is not None:
+        running(app.events).subscribe(lambda _: tether.tell(RUNS))
+        standing(app.events).subscribe(lambda _: tether.tell(STANDS))

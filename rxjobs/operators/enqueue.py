@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from rxjobs.awaiting import conflate_map
-from rxjobs.definition import Enqueued, NewJob
+from rxjobs.definition import NewJob
+from rxjobs.enqueued import Enqueued
 from rxjobs.operators.stage import Operator
 
 

@@ -17,7 +17,8 @@ from reactivex.subject import Subject
 
 from rxjobs.awaiting import conflate_map, every
 from rxjobs.cron_times import Schedule
-from rxjobs.definition import Enqueued, NewJob
+from rxjobs.definition import NewJob, enqueuing_for
+from rxjobs.enqueued import Enqueued
 from rxjobs.services.lead import Leadership
 from rxjobs.store.database import Connection
 from rxjobs.store.patience import patiently
@@ -73,6 +74,7 @@ def cron(store: Store, leadership: Leadership, enqueue: Enqueue, changed: Observ
             taken = await store.take_slots(row["name"], row["done_until"], slots, row["now"], leadership.node, term, connection)
             if not taken:
                 return 0
+            enqueuing_for.set(row["name"])  # of this service's own context
             made = await enqueue([msgspec.structs.replace(new, scheduled_at=slot, delay=0.0) for slot in taken], connection)
         return sum(not one.duplicate for one in made)
 

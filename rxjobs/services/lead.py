@@ -11,6 +11,7 @@ from reactivex import Observable
 
 from rxjobs.awaiting import every
 from rxjobs.events import Emit, LeaderLost, LeaderWon
+from rxjobs.services.maintenance import Done, maintained
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 
@@ -28,7 +29,7 @@ class Leadership:
     def __init__(self, node: UUID, seconds: float, emit: Emit, clock: Clock = time.monotonic) -> None:
         self.node = node
         self._seconds = seconds
-        self._emit = emit
+        self.emit = emit
         self._clock = clock
         self._term: int | None = None
         self._until = 0.0
@@ -44,10 +45,10 @@ class Leadership:
         self._until = at + self._seconds * (1 - MARGIN) if term is not None else 0.0
         if term is not None and term != before:
             log.info("this node leads, in term %d", term)
-            self._emit(LeaderWon(node=str(self.node), term=term))
+            self.emit(LeaderWon(node=str(self.node), term=term))
         elif term is None and before is not None:
             log.warning("this node no longer leads")
-            self._emit(LeaderLost(node=str(self.node), term=before))
+            self.emit(LeaderLost(node=str(self.node), term=before))
 
 
 def lead(store: Store, leadership: Leadership, seconds: float, clock: Clock = time.monotonic) -> Observable[int | None]:
@@ -58,7 +59,12 @@ def lead(store: Store, leadership: Leadership, seconds: float, clock: Clock = ti
         return await store.lead(leadership.node, seconds), at
 
     async def once() -> int | None:
-        leadership.asked(*await patiently("asking who leads", ask))
+        async def elect() -> Done:
+            before = leadership.term
+            leadership.asked(*await patiently("asking who leads", ask))
+            return Done(int(leadership.term != before))
+
+        await maintained(leadership.emit, "elect", elect)
         return leadership.term
 
     return every(lambda: seconds / 2, once)

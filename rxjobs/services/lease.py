@@ -28,7 +28,7 @@ class Lease:
     """The lease of one node; made before it is taken, since its time is counted from before the server was asked.
 
     On its thread, `on_cut_off` is called when it could not be renewed and is about to run out, `on_lost` when it was taken away,
-    and `on_restored` when the node has one again after either.
+    and `on_restored` when the node has one again after either. `status` gives what the node tells of itself with each heartbeat.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Lease:
         on_cut_off: Callable[[], object],
         on_lost: Callable[[], object],
         on_restored: Callable[[], object],
+        status: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._database = database
         self._schema = schema
@@ -53,6 +54,7 @@ class Lease:
         self._on_cut_off = on_cut_off
         self._on_lost = on_lost
         self._on_restored = on_restored
+        self._status = status
         self._asked = time.monotonic()
         self._is_cut_off = False
         self._timer: asyncio.TimerHandle | None = None
@@ -109,10 +111,10 @@ class Lease:
         return connection
 
     async def _renew_on(self, connection: Any) -> None:
-        store = Store(_One(connection), self._schema)
+        store, status = Store(_One(connection), self._schema), self._status()
         asked = time.monotonic()
         async with asyncio.timeout(self._seconds / 3):
-            is_ours = await store.renew_lease(self._node, self._seconds)
+            is_ours = await store.renew_lease(self._node, self._seconds, status)
         if not is_ours:
             self._cut_off()
             self._on_lost()

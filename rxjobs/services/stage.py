@@ -12,7 +12,9 @@ from reactivex import operators as ops
 from reactivex.subject import Subject
 
 from rxjobs.awaiting import conflate_map
+from rxjobs.events import Emit
 from rxjobs.services.lead import Leadership
+from rxjobs.services.maintenance import Done, maintained
 from rxjobs.sources.looks import Seen, Since
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import LONG_AGO, Staged, Store
@@ -32,7 +34,11 @@ Clock = Callable[[], float]
 
 
 def stage(
-    store: Store, leadership: Leadership, looks: Callable[[Since], Observable[Seen | None]], poll_seconds: float
+    store: Store,
+    leadership: Leadership,
+    looks: Callable[[Since], Observable[Seen | None]],
+    poll_seconds: float,
+    emit: Emit | None = None,
 ) -> Observable[int]:
     """How many jobs the leader made available, whenever a look or what was staged last says that one is due, and when it is."""
 
@@ -56,12 +62,16 @@ def stage(
             if term is None:
                 return [0]
             since = beginning.of_a_look(term)
-            found = await patiently(
-                "staging jobs", lambda: give_way(store, lambda: store.stage_jobs(BATCH, leadership.node, term, since))
-            )
-            beginning.looked(since, found)
-            staged.on_next(SOONEST if found.jobs == BATCH else found.next)
-            return [found.jobs]
+
+            async def promote() -> Done:
+                found = await patiently(
+                    "staging jobs", lambda: give_way(store, lambda: store.stage_jobs(BATCH, leadership.node, term, since))
+                )
+                beginning.looked(since, found)
+                staged.on_next(SOONEST if found.jobs == BATCH else found.next)
+                return Done(found.jobs, {"scheduled": found.jobs - found.retried, "retryable": found.retried})
+
+            return [await maintained(emit, "promote", promote)]
 
         def wait(seconds: float | None) -> Observable[object]:
             return rx.timer(max(SOONEST, seconds or 0.0))

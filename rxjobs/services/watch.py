@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
@@ -20,6 +21,8 @@ from rxjobs.log_lines import Indented
 log = logging.getLogger("rxjobs.watch")
 
 BLOCKED_SECONDS = 1.0
+REMEMBERED = 20
+"""How many of the last answers count for how late it is."""
 MOMENT = 0.05
 """Seconds for a loop that comes back just now: this whole process may have been stopped."""
 
@@ -32,7 +35,13 @@ class LoopWatch:
         self._emit = emit
         self._seconds = seconds
         self._stopping = threading.Event()
+        self._answers: deque[float] = deque(maxlen=REMEMBERED)
         self._thread = threading.Thread(target=self._watch, name="rxjobs-watch", daemon=True)
+
+    @property
+    def delay(self) -> float | None:
+        """The longest that the loop took to answer of late, seconds; None before it was asked. For any thread."""
+        return max(self._answers.copy(), default=None)
 
     def start(self) -> None:
         """Begin to watch."""
@@ -46,9 +55,13 @@ class LoopWatch:
     def _watch(self) -> None:
         while not self._stopping.wait(self._seconds / 2):
             asked, answered = time.monotonic(), threading.Event()
-            self._do(answered.set)
+            self._do(lambda asked=asked, answered=answered: self._answer(asked, answered))  # type: ignore[misc]
             if not answered.wait(self._seconds) and not answered.wait(MOMENT) and not self._stopping.is_set():
                 self._tell(asked, answered)
+
+    def _answer(self, asked: float, answered: threading.Event) -> None:
+        self._answers.append(time.monotonic() - asked)
+        answered.set()
 
     def _tell(self, asked: float, answered: threading.Event) -> None:
         frame = sys._current_frames().get(self._scheduler.thread)

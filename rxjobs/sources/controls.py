@@ -26,6 +26,8 @@ class Controls:
         self.queues: set[str] = set()
         """The queues of which anybody wants to know."""
         self.known: Mapping[str, Control] = {}
+        self.limited: Mapping[str, float] = {}
+        """The queues with limits across all nodes, and the seconds after which to ask again for what a claim was not given."""
         self._node = node
         self._emit = emit
         self._held: Counter[str] = Counter()
@@ -33,15 +35,18 @@ class Controls:
     @property
     def matter(self) -> bool:
         """Whether anything depends on them: a job is held, or something is asked."""
-        return any(self._held.values()) or any(control != AS_IS_DECLARED for control in self.known.values())
+        return any(self._held.values()) or bool(self.limited) or any(control != AS_IS_DECLARED for control in self.known.values())
 
     def hold(self, queue: str, count: int) -> None:
         """So many jobs of a queue are held more than before, or fewer: what is asked of it matters as long as any is."""
         self._held[queue] += count
 
-    def learn(self, queues: Iterable[str], asked: Mapping[str, Control]) -> None:
+    def learn(self, queues: Iterable[str], asked: Mapping[str, Control], limited: Mapping[str, float]) -> None:
         """This is asked of these queues, and nothing of the others among them."""
         before = self.known
+        for queue in self.limited.keys() ^ limited.keys():
+            log.info("queue %s %s", queue, "is limited across all nodes" if queue in limited else "is not limited any more")
+        self.limited = limited
         self.known = {**dict.fromkeys(queues, AS_IS_DECLARED), **asked}
         for queue, control in self.known.items():
             self._tell(queue, before.get(queue, AS_IS_DECLARED), control)

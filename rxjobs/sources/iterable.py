@@ -152,9 +152,9 @@ class IteratedSource:
             if self._app is None:
                 raise InvalidOption(f"{self!r} needs app=, the app that knows the job type {new.type!r}")
             definition = self._app.definition(new.type)
-        payload = definition.unseal(new.payload)
+        args, payload = definition.read(new.payload)
         return Job(
-            id=next(self._ids), type=new.type, queue=new.queue, args=definition.arguments.load(payload), payload=payload,
+            id=next(self._ids), type=new.type, queue=new.queue, args=args, payload=payload,
             priority=new.priority, max_attempts=new.max_attempts, tags=new.tags, meta=new.meta, definition=definition,
         )  # fmt: skip
 

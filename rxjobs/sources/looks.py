@@ -18,6 +18,7 @@ from reactivex.subject import Subject
 from rxjobs.awaiting import conflate_map
 from rxjobs.demand import Control, now
 from rxjobs.events import Emit
+from rxjobs.middleware.circuits import Circuits
 from rxjobs.sources.controls import AS_IS_DECLARED, Controls
 from rxjobs.sources.low_water import LowWater
 from rxjobs.store.patience import passes, patiently
@@ -26,7 +27,7 @@ from rxjobs.store.store import FROM_THE_START, Look, Store
 log = logging.getLogger("rxjobs.source")
 
 CHANGED = "!"
-"""What is heard when somebody has asked something of a queue: no queue has this name."""
+"""What is heard when somebody has asked something of a queue, or for jobs to be cancelled: no queue has this name."""
 
 LATE_SECONDS = 0.5
 """An answer for which one waits for so long, or for a poll, is not waited for."""
@@ -51,12 +52,15 @@ class Following(Protocol):
     def poll_seconds(self) -> float: ...
 
     @property
-    def woken(self) -> Observable[str | None]: ...
+    def woken(self) -> Subject[str | None]: ...
 
     @property
     def emit(self) -> Emit: ...
 
-    def startable(self, names: Iterable[str]) -> list[str]: ...
+    @property
+    def circuits(self) -> Circuits: ...
+
+    def startable(self, names: Iterable[str], *, as_probes: bool = False) -> list[str]: ...
 
 
 class Asking(Protocol):
@@ -124,6 +128,11 @@ class Looks:
 
         return Observable(subscribe)
 
+    def wake(self) -> None:
+        """Have every source asked now, whatever was seen."""
+        for queue in {source.queue for source in self._sources}:
+            self._node.woken.on_next(queue)
+
     def of(self, queue: str) -> Observable[Control]:
         """What is asked of a queue: what is known when it is subscribed, if anything, and then whatever is new."""
 
@@ -147,6 +156,15 @@ class Looks:
             return self._answers
 
         return rx.defer(follow)
+
+    @property
+    def cancelling(self) -> Observable[frozenset[tuple[int, int]]]:
+        """The jobs that this node executes and is to cancel, by their ids and attempts, whenever it has looked."""
+
+        def claims(seen: Seen | None) -> Observable[frozenset[tuple[int, int]]]:
+            return rx.empty() if seen is None else rx.just(seen.look.cancelling)
+
+        return self._answers.pipe(ops.concat_map(claims))
 
     def may_be_ready(self, source: Asking) -> bool:
         """Whether there may be a job for a source: false where a look, not long ago, began at the start and saw none."""
@@ -182,7 +200,8 @@ class Looks:
         asked_at = self._asked_at = now()
         self._looking += 1
         try:
-            look = await node.store.look(queues, sorted({node.label, str(node.id)}), about, sorted(types), since)
+            names = sorted({node.label, str(node.id)})
+            look = await node.store.look(queues, names, about, sorted(types), since, node.id, node.circuits.unsure)
         finally:
             self._looking -= 1
         if asked_at < self._read_at:  # a later look was answered before
@@ -191,7 +210,8 @@ class Looks:
         from_the_start = (source for source, (_, marks) in zip(sources, about, strict=True) if marks is FROM_THE_START)
         self._has_failed = False
         self._last = Seen(look, sources, since, frozenset(from_the_start))
-        self.controls.learn(queues, look.asked)
+        self.controls.learn(queues, look.asked, look.limited)
+        node.circuits.learn(look.breakers, asked_at)
         self._seen.on_next(self._last)
 
     @property

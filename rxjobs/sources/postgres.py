@@ -13,6 +13,7 @@ import msgspec
 import reactivex as rx
 from reactivex import Observable
 from reactivex import operators as ops
+from reactivex.subject import Subject
 
 from rxjobs.arguments import dump_untyped
 from rxjobs.autoscaling import Depth
@@ -26,17 +27,30 @@ from rxjobs.failure import Failure, describe
 from rxjobs.job import Job, State
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 from rxjobs.perform import tell_end, waited
+from rxjobs.reporting import Report
 from rxjobs.sources.looks import Following, Looks
 from rxjobs.sources.low_water import LowWater
-from rxjobs.store.encoding import Written, plain
+from rxjobs.store.encoding import Written, keeps_result, plain, to_json
 from rxjobs.store.patience import PASSING, passes, patiently
-from rxjobs.store.store import Marks
+from rxjobs.store.store import FROM_THE_START, Marks
 
 log = logging.getLogger("rxjobs.source")
 
 
 FAIR = 200
 """So many rows are read in one go."""
+IDLE_SECONDS = 1.0
+"""How often a queue that is not limited is looked at for having become so."""
+UNBOUNDED = 2**63 - 1
+"""The most that a statement can be asked for, and more than there is."""
+
+
+class DeadLetters(Protocol):
+    """Who knows what is to be kept with jobs that are discarded, and whom to tell."""
+
+    async def examined(self, finished: list[Finished]) -> list[Finished]: ...
+
+    def buried(self, jobs: Sequence[Job]) -> None: ...
 
 
 class Node(Following, Protocol):
@@ -47,6 +61,9 @@ class Node(Following, Protocol):
 
     @property
     def looks(self) -> Looks: ...
+
+    @property
+    def dead_letters(self) -> DeadLetters: ...
 
 
 class Where(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,17 +89,23 @@ class PostgresSource:
         check_tags(f"where of queue {queue}", self._where.tags)
         self._args = dump_untyped(self._where.args, "where['args']", 65536) if self._where.args else "{}"
         self.low_water = LowWater()
+        self._freed: Subject[object] = Subject()
+        self._was_given_less = False
 
     def __repr__(self) -> str:
         return f"PostgresSource({self.queue!r})"
 
     @property
     def wakes(self) -> Observable[object]:
-        """A notification for this queue, a connection that may have missed one, what its node sees, a job that claims passed by."""
+        """A notification for this queue, a connection that may have missed one, what its node sees, a job that claims passed by.
+
+        Where the queue is limited, also that a place is free again, and that more may start.
+        """
         node = self._node
         heard = node.woken.pipe(ops.filter(lambda queue: queue is None or queue == self.queue))
         passed_by = every(lambda: self.low_water.wait, self._look_behind).pipe(ops.filter(bool))
-        return rx.merge(heard, node.looks.wakes(self), passed_by)
+        allowed = every(lambda: self._pace or IDLE_SECONDS, self._may_be_given_more).pipe(ops.filter(bool))
+        return rx.merge(heard, node.looks.wakes(self), passed_by, self._freed, allowed)
 
     @property
     def controls(self) -> Observable[Control]:
@@ -97,14 +120,17 @@ class PostgresSource:
     async def fetch(self, n: int) -> list[Job]:
         """Claim up to n jobs, none while the queue is paused; waits out a database that is not there."""
         node = self._node
-        types = node.startable(self.types)
-        if not types:
+        types, n = node.startable(self.types), min(n, UNBOUNDED)
+        due = node.startable(self.types, as_probes=True)
+        if not types and not due:
             return []
         with node.store.claiming():  # until this returns, and its caller holds the jobs
-            marks = self.low_water.begin(types)
-            rows = await patiently(f"fetching from queue {self.queue}", lambda: self._claim(n, types, marks))
-            rows.sort(key=_urgency)
-            self.low_water.claimed(marks, rows, n)
+            probes = await self._claim_probes(due, n) if due else []
+            try:
+                rows = probes + await self._claim_ready(types, n - len(probes))
+            except BaseException:
+                node.circuits.settled(row["id"] for row in probes)
+                raise
             jobs: list[Job] = []
             unread: list[Finished] = []
             for place, row in enumerate(rows, 1):
@@ -121,8 +147,13 @@ class PostgresSource:
             return jobs
 
     async def has_waited(self, seconds: float) -> bool:
-        """Whether a job that it could give has been ready for longer than so many seconds; none could while its queue is paused."""
+        """Whether a job that it could give has been ready for longer than so many seconds; none could while its queue is paused.
+
+        Of a limited queue it is not known: its jobs may wait for their turn for as long as it takes.
+        """
         looks = self._node.looks
+        if self._pace is not None:
+            return False
         if not looks.may_be_ready(self) or await looks.is_paused(self.queue):
             return False
         where = self._where
@@ -138,6 +169,8 @@ class PostgresSource:
 
     async def settle(self, finished: list[Finished]) -> None:
         """Write outcomes down; returns once they are durable, however long the database is away."""
+        self._node.circuits.settled(one.job.id for one in finished)
+        finished = await self._node.dead_letters.examined(finished)
         try:
             await patiently("writing outcomes down", lambda: self._write(finished))
         except Exception as error:
@@ -145,12 +178,62 @@ class PostgresSource:
                 raise
             await self._settle_apart(finished)
         self._node.looks.controls.hold(self.queue, -len(finished))
+        if self._pace is not None:
+            self._freed.on_next(None)
+
+    async def keep_progress(self, reports: Sequence[Report]) -> None:
+        """Write down how far jobs say that they have come."""
+        jobs = [one.job for one in reports]
+        said = [to_json({"fraction": one.fraction, "message": one.message}).decode() for one in reports]
+        await self._node.store.save_progress(
+            self._node.id, [job.id for job in jobs], [job.attempt for job in jobs], [job.attempted_at for job in jobs], said
+        )
+
+    async def _claim_ready(self, types: Sequence[str], n: int) -> list[asyncpg.Record]:
+        """Claim up to n jobs of types that may start, the most urgent first."""
+        if not types or not n:
+            return []
+        marks = self.low_water.begin(types)
+        rows = await patiently(f"fetching from queue {self.queue}", lambda: self._claim(n, types, marks))
+        rows.sort(key=_urgency)
+        self._was_given_less = self._pace is not None and len(rows) < n
+        # of a limited queue less than was asked for is not all that there was
+        self.low_water.claimed(marks, rows, n if self._pace is None else len(rows))
+        return rows
+
+    async def _claim_probes(self, types: Sequence[str], n: int) -> list[asyncpg.Record]:
+        """Claim as many jobs of each of these types as may try whether its breaker can close, and no more than n."""
+        circuits, found = self._node.circuits, list[asyncpg.Record]()
+        for name in types:
+            permits = await circuits.permits(name, self.queue, n - len(found)) if len(found) < n else 0
+            if not permits:
+                continue
+            rows: list[asyncpg.Record] = []
+            try:
+                what = f"fetching probes of {name} from queue {self.queue}"
+                rows = await patiently(what, lambda: self._claim(permits, [name], FROM_THE_START))  # noqa: B023 - awaited here
+            finally:
+                circuits.fetched(name, self.queue, permits, [row["id"] for row in rows])
+            found += rows
+        return found
 
     async def _claim(self, n: int, types: Sequence[str], marks: Marks) -> list[asyncpg.Record]:
         store, where = self._node.store, self._where
+        if self._pace is not None:
+            return await store.fetch_limited(self.queue, n, types, self._node.id, where.tags, self._args, marks)
         if where.tags or where.args:
             return await store.fetch_jobs_where(self.queue, n, types, self._node.id, where.tags, self._args, marks)
         return await store.fetch_jobs(self.queue, n, types, self._node.id, marks)
+
+    @property
+    def _pace(self) -> float | None:
+        """Seconds after which to ask again for what a claim was not given; None where the queue is not limited."""
+        return self._node.looks.controls.limited.get(self.queue)
+
+    async def _may_be_given_more(self) -> bool:
+        """Whether there was less to have than was asked for though a job waits: by now a limit may allow it."""
+        was_given_less, self._was_given_less = self._was_given_less, False
+        return was_given_less and self._node.looks.may_be_ready(self)
 
     async def _look_behind(self) -> bool:
         """Whether a job is to be fetched that claims passed by."""
@@ -200,8 +283,7 @@ class PostgresSource:
             if stored is None:
                 most = self._node.store.max_stored_bytes
                 raise BadPayload(f"{definition.name}: stored arguments: expected at most {most} bytes, got more")
-            payload = definition.unseal(stored)
-            return definition.arguments.load(payload), payload, None
+            return *definition.read(stored), None
         except Exception as error:  # BadPayload, or whatever a codec raises
             return {}, payload, error
 
@@ -216,16 +298,24 @@ class PostgresSource:
         store, node = self._node.store, self._node.id
         ids = [one.job.id for one in finished]
         attempt = finished[0].job.attempt
-        if all(type(one.outcome) is Complete and one.job.attempt == attempt for one in finished):
-            written = await store.ack_completed(ids, node, attempt)
+        if all(type(one.outcome) is Complete and one.job.attempt == attempt and not keeps_result(one.job) for one in finished):
+            written, dead = await store.ack_completed(ids, node, attempt), []
         else:
+            dead = [one.job for one in finished if isinstance(one.outcome, Discard)]
             written = await store.ack_jobs(node, Written.of(finished, self._node.label))
         if len(written) < len(finished):
-            await self._report_stale([one for one in finished if one.job.id not in written])
+            written |= await self._report_stale([one for one in finished if one.job.id not in written])
+        if dead:
+            self._node.dead_letters.buried([job for job in dead if job.id in written])
 
-    async def _report_stale(self, missing: Sequence[Finished]) -> None:
+    async def _report_stale(self, missing: Sequence[Finished]) -> set[int]:
+        """Tell of outcomes that changed nothing; gives the ids of the others, which were written before."""
+        store, node = self._node.store, self._node
         claims = zip(*((one.job.id, one.job.attempt, one.job.attempted_at) for one in missing), strict=True)
-        acked = await self._node.store.find_acked(self._node.id, *claims)
+        acked = await store.find_acked(node.id, *claims)
+        unwritten = [one for one in missing if one.job.id not in acked]
+        if unwritten:  # one that was marked to be cancelled in the very moment that it was to go on is found now
+            acked |= await store.ack_jobs(node.id, Written.of(unwritten, node.label))
         for one in missing:
             if one.job.id not in acked:
                 log.warning(
@@ -233,6 +323,7 @@ class PostgresSource:
                     one.job.id, one.job.type, one.job.attempt, type(one.outcome).__name__,
                 )  # fmt: skip
                 self._node.emit(JobStale(job=one.job.told))
+        return acked
 
     async def _settle_apart(self, finished: Sequence[Finished]) -> None:
         """One outcome that cannot be written down must not hold up the others; its own text is left out."""
@@ -245,7 +336,7 @@ class PostgresSource:
                 if not _is_about_a_value(refused):
                     raise
                 log.exception("job %s: the text of its outcome was refused, and is left out", one.job.id)
-                plainer = Finished(one.job, _without_text(one, refused))
+                plainer = Finished(msgspec.structs.replace(one.job, forensics=None), _without_text(one, refused))
                 await patiently("writing an outcome down", lambda plainer=plainer: self._write([plainer]))  # type: ignore[misc]
 
     async def _give_way(self, finished: Finished) -> None:

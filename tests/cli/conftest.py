@@ -200,7 +200,10 @@ def bare(forking: subprocess.Popen[str], tmp_path: Path, dsn: str) -> Commands:
 def rxjobs(forking: subprocess.Popen[str], tmp_path: Path, migrated: str) -> Iterator[Commands]:
     """`rxjobs` on a migrated database without jobs, beside a user's module."""
     commands = Commands(tmp_path, migrated, forking)
-    commands.sql("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders, rxjobs.queues RESTART IDENTITY")
+    commands.sql(
+        "TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders, rxjobs.queues, rxjobs.breakers, "
+        "rxjobs.limits, rxjobs.limit_keys RESTART IDENTITY"
+    )
     commands.write("shop.py", SHOP)
     yield commands
     commands.end_all()

@@ -25,10 +25,17 @@ COMMANDS = [
     "cron resume",
     "cron run",
     "cron remove",
+    "breakers list",
+    "breakers open",
+    "breakers close",
     "queues list",
     "queues pause",
     "queues resume",
     "queues scale",
+    "queues limit",
+    "queues rate",
+    "queues share",
+    "nodes",
     "bench",
 ]
 
@@ -43,10 +50,11 @@ def test_the_help_of_a_command_has_an_example_and_the_options_of_all(rxjobs, com
 
 def test_the_list_of_commands_says_what_each_is_for(rxjobs):
     for arguments, names in (
-        ([], ["run", "migrate", "doctor", "enqueue", "demo", "bench", "jobs", "queues", "cron"]),
+        ([], ["run", "migrate", "doctor", "enqueue", "demo", "bench", "jobs", "queues", "cron", "breakers"]),
         (["jobs"], ["list", "show", "cancel", "retry", "delete"]),
         (["cron", "--help"], ["list", "add", "pause", "resume", "run", "remove"]),
-        (["queues", "--help"], ["list", "pause", "resume", "scale"]),
+        (["breakers"], ["list", "open", "close"]),
+        (["queues", "--help"], ["list", "pause", "resume", "scale", "limit", "rate", "share"]),
     ):
         ran = rxjobs(*arguments)
         assert ran.code == 0

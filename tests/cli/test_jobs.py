@@ -103,8 +103,8 @@ def test_a_job_in_json_has_the_fields_of_job_and_exact_numbers(discarded):
     ran = discarded("jobs", "show", "1", "--json")
     job = ran.document
     assert set(job) == {
-        "id", "type", "queue", "state", "args", "attempt", "max_attempts", "priority", "scheduled_at", "attempted_at",
-        "finished_at", "errors", "forensics", "result", "progress", "meta", "tags", "node",
+        "id", "type", "queue", "state", "args", "attempt", "max_attempts", "priority", "inserted_at", "scheduled_at",
+        "attempted_at", "finished_at", "errors", "forensics", "result", "progress", "meta", "tags", "node",
     }  # fmt: skip
     assert job["args"] == {"text": EVIL, "number": 2**70}
     assert (job["meta"], job["tags"]) == ({"by": "us"}, ["x\x1b"])
@@ -113,8 +113,26 @@ def test_a_job_in_json_has_the_fields_of_job_and_exact_numbers(discarded):
     assert datetime.fromisoformat(error["at"]).tzinfo is not None
 
 
+def test_a_job_is_shown_with_how_far_it_has_come_and_what_it_returned(filled):
+    async def write():
+        connection = await asyncpg.connect(filled.dsn)
+        await connection.execute(
+            """UPDATE rxjobs.live_jobs SET progress = '{"fraction": 0.4, "message": "rendering\\u001b"}' WHERE id = 5;"""
+            """UPDATE rxjobs.finished_jobs SET progress = '[1]', result = '{"pages": [1, 2]}' WHERE id = 6"""
+        )
+        await connection.close()
+
+    asyncio.run(write())
+    assert r"  progress   40% rendering\x1b" in filled("jobs", "show", "5").out.splitlines()
+    assert filled("jobs", "show", "5", "--json").document["progress"] == {"fraction": 0.4, "message": "rendering\x1b"}
+    lines = filled("jobs", "show", "6").out.splitlines()
+    assert "  progress   [1]" in lines
+    assert '  result     {"pages":[1,2]}' in lines
+
+
 def test_jobs_are_cancelled_by_id_and_by_filters(filled):
-    assert filled("jobs", "cancel", "1", "5").out == "1 job cancelled, 1 not: their state does not allow it\n"
+    """One that runs is when its node has stopped it."""
+    assert filled("jobs", "cancel", "1", "5", "6").out == "2 jobs cancelled, 1 not: their state does not allow it\n"
     assert filled("jobs", "cancel", "--queue", "mail", "--json").document == {"cancelled": 3}
     assert filled.states() == {
         **dict.fromkeys([1, 2, 3, 4], "cancelled"), 5: "executing", 6: "completed", 7: "discarded",

@@ -27,7 +27,7 @@ def test_queues_are_listed_with_what_stands_in_them(rxjobs):
     some_jobs(rxjobs.dsn)
     header, _, *rows = rxjobs("queues", "list").out.splitlines()
     states = ["available", "executing", "scheduled", "retryable", "held"]
-    assert header.split() == ["queue", *states, "oldest", "paused", "max", "demand", "nodes"]
+    assert header.split() == ["queue", *states, "oldest", "paused", "max", "demand", "limits", "nodes"]
     assert [row.split()[:6] for row in rows] == [["mail", "3", "0", "0", "2", "0"], [r"old\x1b", "0", "0", "1", "0", "0"]]
     assert re.fullmatch(r"\d+ s", " ".join(rows[0].split()[6:]))
 
@@ -44,7 +44,7 @@ def test_queues_are_answered_in_json(rxjobs):
     some_jobs(rxjobs.dsn)
     mail, old = rxjobs("queues", "list", "--json").document
     assert mail.pop("waited") >= 0
-    nothing = {"types": [], "nodes": [], "asked": []}
+    nothing = {"types": [], "nodes": [], "asked": [], "limits": {}}
     assert mail == {"name": "mail", "jobs": {"available": 3, "retryable": 2}, **nothing}
     assert old == {"name": "old\x1b", "jobs": {"scheduled": 1}, "waited": None, **nothing}
 
@@ -87,6 +87,31 @@ def test_one_node_is_paused_or_scaled_by_its_label(rxjobs):
     assert rxjobs("queues", "list").out == "no queue holds unfinished jobs\n"
 
 
+def test_limits_are_asked_shown_and_lifted(rxjobs):
+    a_node(rxjobs, "one")
+    assert rxjobs("queues", "limit", "mail", "--concurrency", "10").out == "queue mail limited on all nodes\n"
+    assert rxjobs("queues", "limit", "mail", "10").out == "queue mail: nothing to do, it was so already on all nodes\n"
+    assert rxjobs("queues", "rate", "mail", "60", "--per", "30").code == 0
+    assert mail(rxjobs) == "10 at once, 60 per 30 s one"
+    assert rxjobs("queues", "limit", "mail", "2", "--by", "args.tenant").code == 0
+    assert rxjobs("queues", "rate", "mail", "5", "--per", "1", "--burst", "9", "--by", "args.tenant").code == 0
+    assert rxjobs("queues", "rate", "mail", "--reset", "--by", "args.tenant").code == 0
+    assert mail(rxjobs) == "10 at once, 60 per 30 s, 2 at once for each args.tenant one"
+    assert rxjobs("queues", "limit", "mail", "--reset").code == 0
+    assert rxjobs("queues", "rate", "mail", "--reset").code == 0
+    assert mail(rxjobs) == "one"
+
+
+def test_keys_are_weighed(rxjobs):
+    a_node(rxjobs, "one")
+    assert rxjobs("queues", "share", "mail", "--by", "args.tenant", "--weight.acme", "3").out == "queue mail shared on all nodes\n"
+    assert mail(rxjobs) == "shared by args.tenant, acme weighs 3 one"
+    (queue,) = rxjobs("queues", "list", "--json").document
+    assert queue["limits"] == {"by": "args.tenant", "weights": {"acme": 3.0}, "is_shared": True}
+    assert rxjobs("queues", "share", "mail", "--reset").code == 0
+    assert mail(rxjobs) == "one"
+
+
 def test_what_is_asked_of_queues_is_answered_in_json(rxjobs):
     assert rxjobs("queues", "pause", "mail", "--app", "shop:app", "--json").document == {
         "queue": "mail", "node": None, "changed": True,
@@ -122,6 +147,15 @@ MISTAKES = [
     (["scale", "mail", "5", "--reset"], ["--max-demand 50", "--reset"]),
     (["scale", "mail", "0"], [">= 1"]),
     (["scale", "mail", "many"], ["many"]),
+    (["limit", "mial", "5"], ["'mial'", "mail"]),
+    (["limit", "mail"], ["--concurrency 10", "--reset"]),
+    (["limit", "mail", "5", "--reset"], ["--concurrency 10", "--reset"]),
+    (["limit", "mail", "0"], [">= 1"]),
+    (["limit", "mail", "5", "--by", "tenant"], ["args.tenant", "'tenant'"]),
+    (["rate", "mail"], ["--per 60", "--reset"]),
+    (["rate", "mail", "5", "--per", "0"], [">= 0.1"]),
+    (["share", "mail"], ["--by args.tenant", "--reset"]),
+    (["share", "mail", "--by", "args.tenant", "--weight.acme", "0"], ["'acme'", "0.001"]),
     (["resume", "paused", "--node", "one"], ["'paused'", "all nodes", "without naming a node"]),
 ]
 

@@ -13,13 +13,14 @@ def enqueue(rxjobs, count=1):
         assert rxjobs("enqueue", "wait", "--app", "shop:app", f"number={number}").code == 0
 
 
-def test_a_signal_drains_and_a_job_in_flight_completes(rxjobs):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_drains_and_a_job_in_flight_completes(rxjobs, number):
     enqueue(rxjobs)
     assert rxjobs("enqueue", "send", "--app", "shop:app", "user_id=7", "locale=de").code == 0
     process = rxjobs.start("run", "shop:app")
     until(lambda: len(rxjobs.read("notes").splitlines()) == 2)
-    process.send_signal(signal.SIGTERM)
-    until(lambda: "SIGTERM" in rxjobs.read("stderr"))
+    process.send_signal(number)
+    until(lambda: number.name in rxjobs.read("stderr"))
     rxjobs.write("go", "")
     assert process.wait(20) == 0
     assert rxjobs.states() == {1: "completed", 2: "completed"}

@@ -26,6 +26,7 @@ from rxjobs.definition import Definition, Options
 from rxjobs.job import Job
 from rxjobs.outcome import Complete, Retry, Snooze
 from rxjobs.secret import Secret
+from rxjobs.settings import Settings
 
 trace: ContextVar[str] = ContextVar("trace")
 
@@ -215,6 +216,7 @@ def plain_trace() -> str:
 class Registry:
     max_args_bytes = 1024
     codec = PlainCodec()
+    settings = Settings()
 
     async def enqueue(self, new, connection=None):
         raise NotImplementedError

@@ -328,6 +328,16 @@ async def test_children_start_while_threads_are_busy_logging(tmp_path):
         handler.close()
 
 
+async def test_a_tracker_of_resources_that_was_killed_costs_no_job(executor):
+    """It is a child of ours too, though no job runs in it; that it is started anew is a warning, and warnings may be errors."""
+    assert await executor.run(call_of(jobs.log_and_tell, "first")) is not None
+    (tracker,) = [child for child in psutil.Process().children() if is_tracker(child)]
+    tracker.kill()
+    for _ in range(3):
+        with pytest.raises(ChildDied, match="exited with code 7"):
+            await executor.run(call_of(jobs.log_and_exit, "so that the next needs a child of its own"))
+
+
 async def test_a_fork_that_holds_the_pipe_open_does_not_hide_that_the_child_is_gone(executor):
     error = await caught(executor, call_of(jobs.leave_a_process_behind, 8))
     assert isinstance(error, ChildDied)

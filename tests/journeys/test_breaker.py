@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 import rxjobs as rj
 from rxjobs.events import BreakerClosed, BreakerHalfOpened, BreakerOpened
 from tests.journeys.recording import Recording
@@ -82,3 +84,24 @@ async def test_one_probe_at_a_time_is_let_through(dsn):
         is_down = False
         await until(lambda: completed(app, "fragile", 31), seconds=20)
     assert most == 1
+
+
+@pytest.mark.parametrize("queue", ["e", "elsewhere"])
+async def test_sources_of_other_queues_take_no_probe_away(dsn, queue):
+    """All of them could take the type, and only one has jobs of it: its own queue, or one where it was seen to fail."""
+    app = rj.App(dsn, migrate=True, poll_seconds=0.1)
+    is_down = True
+
+    @app.job(name="fragile", queue="e", breaker=rj.Breaker(fail_max=1, reset_timeout=0.3), backoff=lambda *_: 0.0)
+    async def fragile() -> None:
+        if is_down:
+            raise ConnectionError("down")
+
+    pipelines = [app.source(name).pipe(rj.execute(), rj.ack()) for name in ("a", "b", "c", "d", "e", "elsewhere", "f", "g")]
+    async with app.running(*pipelines):
+        await fragile.options(queue=queue).enqueue()
+        await until(lambda: app.breakers()["fragile"] == "open")
+        is_down = False
+        began = asyncio.get_running_loop().time()
+        await until(lambda: completed(app, "fragile", 1), seconds=9)
+        print(f"recovered after {asyncio.get_running_loop().time() - began:.2f} s")

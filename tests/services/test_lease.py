@@ -96,6 +96,7 @@ async def test_no_error_ends_it_for_good(connection, lease, lost, caplog, postgr
     """Not even one that does not look as if it passed: who cannot renew has to go on trying, and to say so."""
     name = await connection.fetchval("SELECT current_database()")
     other = await asyncpg.connect(postgres)
+    await until(lambda: connection.fetchval(RENEWING))
     await other.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
     await connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({RENEWING}) AS renewing")
     await until(lambda: "is not currently accepting connections" in caplog.text)

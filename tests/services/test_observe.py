@@ -20,7 +20,7 @@ class Watcher:
         self.seen.append(depths)
 
 
-async def first(dsn, watcher):
+async def first(dsn, watcher, is_leading=True):
     """What one look gives."""
     app = rj.App(dsn, migrate=True)
 
@@ -31,7 +31,7 @@ async def first(dsn, watcher):
     async with app:
         await app.enqueue_many([work.new(), work.new(), work.options(delay=60).new()])
         looked = asyncio.get_running_loop().create_future()
-        service = observe(app.store, watcher).subscribe(
+        service = observe(app.store, watcher, lambda: is_leading).subscribe(
             looked.set_result, looked.set_exception, scheduler=LoopScheduler(asyncio.get_running_loop())
         )
         count = await asyncio.wait_for(looked, 10)
@@ -42,7 +42,16 @@ async def first(dsn, watcher):
 async def test_the_watcher_is_told_how_many_jobs_stand_in_each_queue_and_state(dsn):
     watcher = Watcher()
     assert await first(dsn, watcher) == 2
-    assert watcher.seen == [{("mail", "available"): 2, ("mail", "scheduled"): 1}]
+    (depths,) = watcher.seen
+    assert {key: jobs for key, (jobs, _) in depths.items()} == {("mail", "available"): 2, ("mail", "scheduled"): 1}
+    assert 0 <= depths["mail", "available"][1] < 60
+    assert depths["mail", "scheduled"][1] is None
+
+
+async def test_a_node_that_does_not_lead_counts_nothing_and_has_the_watcher_forget(dsn):
+    watcher = Watcher()
+    assert await first(dsn, watcher, is_leading=False) == 0
+    assert watcher.seen == [None]
 
 
 @pytest.mark.parametrize("is_watching", [False])

@@ -1,5 +1,7 @@
 import asyncio
 
+import pytest
+
 from rxjobs.services.prune import prune
 from rxjobs.testing import fill
 
@@ -14,3 +16,18 @@ async def test_old_rows_go_in_batches_with_hardly_a_pause_and_young_ones_stay(co
         assert [await pruned.get() for _ in range(3)] == [1000, 1000, 500]
     watching.dispose()
     assert await connection.fetchval("SELECT count(*) FROM rxjobs.finished_jobs") == 10
+
+
+@pytest.mark.parametrize(("keep_discarded", "left"), [(3 * 86400.0, 5), (3600.0, 0)])
+async def test_dead_letters_are_kept_for_a_time_of_their_own(connection, store, scheduler, leadership, keep_discarded, left):
+    await fill(connection, "work", 5, state="discarded")
+    await fill(connection, "work", 5, state="completed")
+    await connection.execute("UPDATE rxjobs.finished_jobs SET finished_at = now() - interval '25 hours'")
+    pruned = asyncio.Queue()
+    watching = prune(store, leadership, keep=86400.0, keep_discarded=keep_discarded).subscribe(
+        pruned.put_nowait, scheduler=scheduler
+    )
+    async with asyncio.timeout(10):
+        assert await pruned.get() == 10 - left
+    watching.dispose()
+    assert await connection.fetchval("SELECT count(*) FROM rxjobs.finished_jobs WHERE state = 'discarded'") == left

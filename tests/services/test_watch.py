@@ -58,3 +58,10 @@ async def test_a_loop_that_runs_is_not_told_of_and_a_watch_that_is_stopped_leave
     assert not caplog.records
     await asyncio.to_thread(watch.stop)
     assert "rxjobs-watch" not in [thread.name for thread in threading.enumerate()]
+
+
+async def test_how_late_the_loop_was_of_late_is_known(watch):
+    await until(lambda: watch.delay is not None)
+    assert watch.delay < 10
+    time.sleep(2 * SECONDS)  # noqa: ASYNC251 - that is the point
+    await until(lambda: watch.delay > SECONDS / 2)

@@ -336,3 +336,63 @@ async def test_two_pulls_of_a_node_look_once_and_both_are_told(app, connection, 
     assert set(map(tuple, looks)) == {("mail", "other")}
     for one in watching:
         one.dispose()
+
+
+async def test_a_limited_queue_gives_what_may_run_and_more_when_a_job_has_ended(app, connection, source):
+    await fill(connection, "work", 9, queue="mail")
+    await app.queues.limit("mail", concurrency=2)
+    first = await source.fetch(10)
+    assert len(first) == 2
+    assert await source.fetch(10) == []
+    assert await source.has_waited(0.0) is False  # it may be that none could be given
+    await source.settle([Finished(first[0], rj.Complete())])
+    assert len(await source.fetch(10)) == 1
+    await app.queues.limit("mail", concurrency=None)
+    assert len(await source.fetch(10)) == 6
+    assert Counter(await states(connection)) == {("executing", 1): 8, ("completed", 1): 1}
+
+
+async def test_a_place_that_a_node_frees_is_taken_by_it_at_once(dsn):
+    """Neither a notification nor a poll says so."""
+    app = rj.App(dsn, poll_seconds=600, notify=False)
+    app.job(name="work", queue="mail")(work)
+    async with app:
+        await app.queues.limit("mail", concurrency=2)
+        await app.enqueue_many([app.definitions["work"].new(n) for n in range(20)])
+    async with app.running(app.source("mail", max_demand=50).pipe(rj.execute(), rj.ack())):
+        await until(lambda: _are_completed(app, 20))
+
+
+async def _are_completed(app, count):
+    return (await app.jobs.count()).get("completed") == count
+
+
+@pytest.mark.parametrize("limit", [{"concurrency": 1}, {"rate": 1}], ids=["concurrency", "rate"])
+async def test_a_node_that_may_take_no_more_asks_now_and_then(dsn, limit):
+    """By its poll, or the pace of a rate: a job that waits at a limit must not make it spin."""
+    app = rj.App(dsn, poll_seconds=0.2, notify=False)
+    claims, may_end = 0, asyncio.Event()
+
+    @app.job(name="work", queue="mail")
+    async def work() -> None:
+        await may_end.wait()
+
+    async with app:
+        if "rate" in limit:
+            await app.queues.rate("mail", limit["rate"], per=86400 * 30)
+        else:
+            await app.queues.limit("mail", **limit)
+        await app.enqueue_many([work.new() for _ in range(20)])
+    async with app.running(app.source("mail", max_demand=10).pipe(rj.execute(), rj.ack())):
+        store, fetch = app.store, app.store.fetch_limited
+
+        async def counting(*args):
+            nonlocal claims
+            claims += 1
+            return await fetch(*args)
+
+        store.fetch_limited = counting
+        await until(lambda: claims)
+        await asyncio.sleep(1.0)
+        assert claims < 30
+        may_end.set()

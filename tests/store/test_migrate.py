@@ -15,9 +15,12 @@ SCHEMAS = Path(__file__).parent / "schemas"
 RELEASED = {
     "jobs": "5e8dd07ec51c6b2a01883770f62ea97699ba75b93f8971c4a879e64f3129730c",
     "catch_up": "82b4eff5a5e7faab4732218636d00680edbdc3ce2b8fb2e684c6c6e86e87b3e7",
+    "unique": "e1e202880bd5642428d3255b810ed7bf271cf8d80d5e6edf2ccf2ebd36771741",
+    "cron": "bfe0f48e7874075aa89061d9a6a353b880afd62da9c6a0b43b8dfe50caecd96c",
     "results": "6246b7c05cb893fd7afbd15ea6cdd826fe3c75fb600d9c061a0c668f498a37e8",
     "limits": "da1c57762570d1953b23ebd0c2ac926c2c74d9f35aa46de54d3af794084f0834",
     "breakers": "d08a11a35992dc846b5e7ec4d38a6869fbfa11afbda1a7987f574eb89cd0a77e",
+    "enqueue": "84611d68fd5db9a7043646f2f99ff97651d76023b5319a026822d4fbfd8f05d6",
     "nodes": "92a14dec995bc13341a5425a38879d3cbed2fb6f6a0a823a09154afa96eebe62",
 }
 """What others may have run already: steps whose text must not change any more; whatever is missing goes into a new one."""
