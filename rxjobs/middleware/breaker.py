@@ -1,7 +1,8 @@
 """A circuit breaker per job type: pybreaker's state machine, driven by outcomes.
 
 pybreaker guards a call while it runs, under a lock and without seeing coroutines. Here a job runs first, wherever it
-likes, and its end is replayed to the state machine; who may start, and how many probes, is decided by the gate.
+likes, and its end is replayed to the state machine; who may start, and how many probes, is decided by the gate. The storage of
+the state machine is what is known of a row that all nodes share, and what has happened here since.
 """
 
 from __future__ import annotations
@@ -11,22 +12,43 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import pybreaker
 
+from rxjobs.call import start_of
 from rxjobs.definition import Breaker
 from rxjobs.events import BreakerClosed, BreakerHalfOpened, BreakerOpened, BreakerRejected, Emit
 from rxjobs.failure import RemoteFailure, qualified_name
 from rxjobs.job import Job
+from rxjobs.middleware.shared_storage import CLOSED, HALF_OPEN, OPEN, Own, SharedStorage
+from rxjobs.middleware.window import Window
 from rxjobs.outcome import Complete, Discard, Outcome, Retry, Snooze
-from rxjobs.perform import Middleware, Next
+from rxjobs.perform import Next
+from rxjobs.store.breaker_statements import Report, Standing
 
 log = logging.getLogger("rxjobs.breaker")
 
 CROWDED = 1.0
 """Seconds that a job waits which comes while the probes are out."""
+BY_HAND = 10.0
+"""Seconds that a job waits which was fetched already when its breaker was opened by hand: none is fetched from then on."""
+MOST_QUEUES = 100
 Clock = Callable[[], float]
+
+
+class Gate(Protocol):
+    """Who is asked for probes, and told that there is news of a circuit, where it is shared with other nodes."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the others cannot be asked, so that each node is on its own."""
+
+    async def permits(self, circuit: Circuit, n: int) -> int:
+        """Have up to n more probes of a circuit out; gives how many."""
+
+    def news(self, circuit: Circuit, *, at_once: bool) -> None:
+        """A circuit has something to tell."""
 
 
 class Circuit:
@@ -34,19 +56,34 @@ class Circuit:
 
     def __init__(self, name: str, how: Breaker, emit: Emit, clock: Clock = time.monotonic) -> None:
         self.name = name
-        self._how = how
+        self.how = how
+        self.gate: Gate | None = None
+        self.probing = 0
+        """How many probes are out here, or may be begun."""
+        self.permitted: set[int] = set()
+        """The jobs that were fetched as probes and have not begun."""
+        self.queues: set[str] = set()
+        """Where its jobs are to be found, as far as it is known: not all queues in which they may be."""
+        self.on_move: Callable[[Circuit], object] = lambda _: None
         # a job that cancels itself says nothing of what it depends on
         self._excluded = (*how.exclude, asyncio.CancelledError)
         self._emit = emit
         self._clock = clock
-        self._opened = 0.0
-        self._probing = 0
+        self._opened = self._due = 0.0
+        self._told_probing = 0
+        self._moves = self._told_moves = 0
+        self._has_moved = self._is_following = False
         self._is_spotless = True
+        self._measures = how.slow is not None or how.failure_rate is not None
+        self._calls = Window(how.window, clock)
+        self._known_at = clock()
+        self._storage = SharedStorage(name)
         self._machine = pybreaker.CircuitBreaker(
             fail_max=how.fail_max,
             reset_timeout=how.reset_timeout,
             success_threshold=how.probes,
             listeners=[_Teller(self)],
+            state_storage=self._storage,
             name=name,
             throw_new_error_on_trip=False,
         )
@@ -54,98 +91,222 @@ class Circuit:
     @property
     def state(self) -> str:
         """closed, open or half-open."""
-        return str(self._machine.current_state)
+        return self._storage.state
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether what the shared row says would be news: it is open, or there were failures."""
+        return not self._is_spotless or self._storage.known.failed > 0
 
     @property
     def shut_for(self) -> float:
         """Seconds until a job of the type may start; 0 when one may now."""
-        if self._is_spotless or self.state == pybreaker.STATE_CLOSED:
+        state = self.state
+        if self._is_spotless or state == CLOSED:
             return 0.0
-        if self.state == pybreaker.STATE_OPEN:
-            return max(0.0, self._opened + self._how.reset_timeout - self._clock())
+        if state == OPEN:
+            return BY_HAND if self._storage.known.is_by_hand else max(0.0, self._due - self._clock())
         # those that went well count too: no more are let through than it takes to close
-        return 0.0 if self._probing + self._machine.success_counter < self._how.probes else CROWDED
+        out = self.probing if self._is_alone else max(self.probing, self._storage.known.probing)
+        return 0.0 if out + self._storage.success_counter < self.how.probes else CROWDED
+
+    @property
+    def _is_alone(self) -> bool:
+        return self.gate is None or self.gate.is_away
 
     async def middleware(self, job: Job, call_next: Next) -> Outcome:
         """Snooze the job while the circuit is open, which costs it no attempt; else run it, and learn from its end."""
-        if self._is_spotless:  # as it is for nearly all jobs
+        if self._is_spotless and not self._measures:  # as it is for nearly all jobs
             outcome = await call_next(job)
             if type(outcome) is not Complete or not self._is_spotless:
-                self._learn(outcome)
+                self._learn(self._verdict(outcome))
+                self._note(job.queue)
             return outcome
-        wait = self.shut_for
-        if wait:
+        self._note(job.queue)
+        if self.state == CLOSED:
+            outcome, verdict = await self._run(job, call_next)
+            self._learn(verdict)
+            return outcome
+        if not await self._may_probe(job):
             self._emit(BreakerRejected(job=job.told))
-            return Snooze(wait, f"the breaker of {self.name} is {self.state}")
-        if self.state == pybreaker.STATE_CLOSED:
-            outcome = await call_next(job)
-            self._learn(outcome)
-            return outcome
+            return Snooze(self.shut_for or CROWDED, f"the breaker of {self.name} is {self.state}")
         return await self._probe(job, call_next)
 
-    async def _probe(self, job: Job, call_next: Next) -> Outcome:
-        if self.state == pybreaker.STATE_OPEN:
-            self._machine.half_open()
-        self._probing += 1
-        try:
+    def _note(self, queue: str) -> None:
+        if len(self.queues) < MOST_QUEUES:
+            self.queues.add(queue)
+
+    async def _run(self, job: Job, call_next: Next) -> tuple[Outcome, bool | None]:
+        """A job's outcome, and what it says of what the job depends on."""
+        if self.how.slow is None:
             outcome = await call_next(job)
+            return outcome, self._verdict(outcome)
+        start, began = start_of(job.id), self._clock()
+        outcome = await call_next(job)
+        ended = self._clock()
+        if start is not None and start.at:  # the time that it waits for a place in its executor is not its own
+            began = max(began, ended - (time.monotonic_ns() - start.at) / 1e9)
+        verdict = self._verdict(outcome)
+        return outcome, False if verdict and ended - began > self.how.slow else verdict
+
+    async def _may_probe(self, job: Job) -> bool:
+        """Whether a job may run as a probe; it has its place among them then."""
+        if job.id in self.permitted:
+            self.permitted.discard(job.id)
+            return True
+        if self.shut_for:
+            return False
+        if self.gate is not None and not self.gate.is_away:
+            return await self.gate.permits(self, 1) == 1
+        if self.state == OPEN:
+            self._machine.half_open()
+        self.probing += 1
+        return True
+
+    async def _probe(self, job: Job, call_next: Next) -> Outcome:
+        verdict = None
+        try:
+            outcome, verdict = await self._run(job, call_next)
+            return outcome
         finally:
-            self._probing -= 1
-        if self.state == pybreaker.STATE_HALF_OPEN:
-            self._replay(outcome)
-        return outcome
+            self.probing -= 1
+            if self.state == HALF_OPEN:
+                self._replay(verdict)
+            self.tell(at_once=True)
 
-    def _learn(self, outcome: Outcome) -> None:
-        # what ends after the circuit has opened says nothing about whether it may close
-        if self.state == pybreaker.STATE_CLOSED:
-            self._replay(outcome)
-
-    def _replay(self, outcome: Outcome) -> None:
+    def _verdict(self, outcome: Outcome) -> bool | None:
+        """Whether what a job depends on did well or not; None where its end says nothing about that."""
         match outcome:
             case Complete():
-                self._machine.call(lambda: None)
-                self._is_spotless = self.state == pybreaker.STATE_CLOSED
+                return True
             case Retry(exception=error) | Discard(exception=error) if _is_excluded(error, self._excluded):
-                pass
+                return None
             case Retry() | Discard(exception=BaseException()):
+                return False
+            case _:  # a job that is snoozed, cancelled or released says nothing about what it depends on
+                return None
+
+    def _learn(self, verdict: bool | None) -> None:
+        # what ends after the circuit has opened says nothing about whether it may close
+        if verdict is None or self.state != CLOSED:
+            return
+        if self.how.failure_rate is not None:
+            self._calls.add(is_good=verdict)
+        self._replay(verdict)
+        if not verdict and self.state == CLOSED and self._fails_too_often():
+            self._machine.open()
+        self.tell(at_once=self.state != CLOSED)
+
+    def _replay(self, verdict: bool | None) -> None:
+        match verdict:
+            case True:
+                self._machine.call(lambda: None)
+                self._is_spotless = self.state == CLOSED
+            case False:
                 self._is_spotless = False
                 with suppress(_FailedError):
                     self._machine.call(_fail)
-            case _:  # a job that is snoozed, cancelled or released says nothing about what it depends on
+            case None:
                 pass
+
+    def _fails_too_often(self) -> bool:
+        calls, failed = self._calls.counts
+        known = self._storage.known
+        if self._clock() - self._known_at < self.how.window:
+            calls, failed = calls + known.calls, failed + known.failed
+        return self.how.failure_rate is not None and calls >= self.how.min_calls and failed >= self.how.failure_rate * calls
 
     def moved(self, before: str, after: str) -> None:
         """The state machine changed state."""
-        if after == pybreaker.STATE_OPEN:
+        self._storage.state = after  # it tells before it has written that down
+        if after == OPEN:
             self._opened = self._clock()
-        kind = {
-            pybreaker.STATE_OPEN: BreakerOpened,
-            pybreaker.STATE_HALF_OPEN: BreakerHalfOpened,
-            pybreaker.STATE_CLOSED: BreakerClosed,
-        }[after]
+            self._due = self._opened + self.how.reset_timeout
+        self._calls.take()
+        self._moves += 1
+        self._has_moved = not self._is_following
+        kind = {OPEN: BreakerOpened, HALF_OPEN: BreakerHalfOpened, CLOSED: BreakerClosed}[after]
         log.warning("the breaker of %s went from %s to %s", self.name, before, after)
+        self.on_move(self)
         self._emit(kind(type=self.name, before=before, after=after))
 
+    # what it shares with other nodes
 
-class Circuits:
-    """The circuits of an app's job types."""
+    def tell(self, *, at_once: bool = False) -> None:
+        """Have the others told of what has happened here, if they are to know."""
+        if self.gate is not None and self._has_news:
+            self.gate.news(self, at_once=at_once)
 
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
-        self._circuits: dict[str, Circuit] = {}
+    @property
+    def _has_news(self) -> bool:
+        if self._has_moved or self.probing != self._told_probing or self._storage.own != Own():
+            return True
+        calls, failed = self._calls.counts
+        return calls > 0 and (failed > 0 or self._storage.known.failed > 0)
 
-    def middleware(self, name: str, how: Breaker) -> Middleware:
-        """The middleware of one job type's circuit."""
-        circuit = self._circuits[name] = Circuit(name, how, self._emit)
-        return circuit.middleware
+    def take_report(self) -> Report | None:
+        """What the others are to be told, which is on its way from now on; None where that is nothing."""
+        if not self._has_news:
+            return None
+        own, (calls, failed) = self._storage.take(), self._calls.take()
+        moved = self.state if self._has_moved and self.state != HALF_OPEN else None
+        self._told_moves = self._moves
+        opened_for = max(0.0, self._clock() - self._opened) if moved == OPEN else 0.0
+        return Report(
+            self._storage.known.version, moved, opened_for,
+            own.failures, own.has_succeeded, own.successes, calls, failed, self.probing,
+        )  # fmt: skip
 
-    def startable(self, names: Iterable[str]) -> list[str]:
-        """Those of the job types whose jobs may start now: the only ones worth fetching."""
-        return [name for name in names if name not in self._circuits or not self._circuits[name].shut_for]
+    def put_back(self, report: Report) -> None:
+        """A report did not arrive, or nobody knows whether it did."""
+        self._storage.put_back()
+        self._told_probing = -1
+        if self.state == CLOSED:
+            self._calls.put_back(report.calls, report.failed)
 
-    def states(self) -> dict[str, str]:
-        """The state of each circuit."""
-        return {name: circuit.state for name, circuit in self._circuits.items()}
+    def arrived(self, report: Report, standing: Standing) -> None:
+        """A report arrived, and this is how the breaker stands for all since then."""
+        self._storage.sent = Own()
+        self._told_probing = report.probing
+        if self._told_moves == self._moves:
+            self._has_moved = False
+        self.follow(standing)
+
+    def given(self, count: int, standing: Standing) -> None:
+        """So many more probes may be begun here, and this is how the breaker stands for all."""
+        self.probing += count
+        self._told_probing = self.probing
+        self.follow(standing)
+
+    def unsure_of_probes(self) -> None:
+        """It is not known how many probes the others take for out here: have them told again."""
+        self._told_probing = -1
+        self.tell()
+
+    def give_back(self, count: int = 1) -> None:
+        """So many probes that might have been begun are not."""
+        self.probing -= count
+        self.tell(at_once=True)
+
+    def follow(self, standing: Standing) -> None:
+        """This is how the breaker stands for all nodes. What has moved here, and they have not heard of, holds until they have."""
+        storage = self._storage
+        if standing.version < storage.known.version or (standing.version == storage.known.version and self._has_moved):
+            return
+        if standing.version > storage.known.version:
+            storage.forget()
+        if standing.state != storage.state:
+            self._is_following = True
+            storage.state = standing.state
+            self._machine.state  # noqa: B018 - it notices, and says so
+            self._is_following = False
+        self._has_moved = False
+        storage.known = standing
+        self._known_at = self._clock()
+        if standing.wait is not None:
+            # no longer than the whole time: the server's clock may have been set
+            self._due = self._clock() + min(max(0.0, standing.wait), self.how.reset_timeout)
+        self._is_spotless = self.state == CLOSED and storage.counter == 0
 
 
 class _Teller(pybreaker.CircuitBreakerListener):
@@ -155,7 +316,7 @@ class _Teller(pybreaker.CircuitBreakerListener):
         self._circuit = circuit
 
     def state_change(self, cb: pybreaker.CircuitBreaker, old_state: Any, new_state: Any) -> None:
-        self._circuit.moved(old_state.name if old_state else pybreaker.STATE_CLOSED, new_state.name)
+        self._circuit.moved(old_state.name if old_state else CLOSED, new_state.name)
 
 
 class _FailedError(Exception):

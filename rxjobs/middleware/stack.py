@@ -8,7 +8,8 @@ from typing import Any
 
 from rxjobs.call import Executor
 from rxjobs.decide import raised
-from rxjobs.definition import Definition, Enqueued, NewJob
+from rxjobs.definition import Definition, NewJob
+from rxjobs.enqueued import Enqueued
 from rxjobs.errors import InvalidOption
 from rxjobs.events import EventStream
 from rxjobs.job import Job
@@ -84,7 +85,7 @@ class Stack:
         how = definition.how
         wraps: list[Wrap] = [self._signals.middleware(definition)]
         if how.breaker is not None:
-            wraps.append(self._circuits.middleware(how.name, how.breaker))
+            wraps.append(self._circuits.middleware(how.name, how.breaker, how.queue))
         wraps += [_guarded(one.run) for one in self._used if isinstance(one, _Running) or type(one).run is not Middleware.run]
         if how.timeout is not None:
             wraps.append(timeout(how.timeout))

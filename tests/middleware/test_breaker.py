@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
@@ -13,7 +15,8 @@ from rxjobs.decide import raised
 from rxjobs.events import BreakerClosed, BreakerHalfOpened, BreakerOpened, BreakerRejected, Event
 from rxjobs.executors.in_threads import in_threads
 from rxjobs.failure import Failure, RemoteFailure
-from rxjobs.middleware.breaker import Circuit, Circuits
+from rxjobs.middleware.breaker import Circuit
+from rxjobs.middleware.circuits import Circuits
 from rxjobs.outcome import Finished
 from rxjobs.testing import a_job, job_type
 
@@ -51,7 +54,7 @@ class Bench:
         return end
 
     async def open(self) -> None:
-        await self.run(*[ValueError("down")] * self.circuit._how.fail_max)
+        await self.run(*[ValueError("down")] * self.circuit.how.fail_max)
         assert self.circuit.state == "open"
 
     async def half_open_with(self, count: int) -> tuple[list[asyncio.Task[rj.Outcome]], asyncio.Future[rj.Outcome]]:
@@ -245,6 +248,94 @@ async def test_after_it_has_closed_it_takes_all_the_failures_again():
     assert bench.circuit.state == "closed"
     await bench.run(*failures(1))
     assert bench.circuit.state == "open"
+
+
+async def test_a_call_that_takes_too_long_counts_as_one_that_failed():
+    bench = Bench(fail_max=2, slow=5)
+
+    async def take(seconds: float) -> rj.Outcome:
+        async def end(job: rj.Job) -> rj.Outcome:
+            bench.clock.now += seconds
+            return rj.Complete()
+
+        return await bench.circuit.middleware(a_job(attempt=1), end)
+
+    for seconds in (6, 5, 6):
+        assert await take(seconds) == rj.Complete()
+        assert bench.circuit.state == "closed"
+    await take(6)
+    assert bench.circuit.state == "open"
+    bench.clock.now += 1000
+    await take(6)
+    assert bench.circuit.state == "open"
+    bench.clock.now += 1000
+    await take(1)
+    assert bench.circuit.state == "closed"
+
+
+async def test_the_time_that_a_call_waits_for_its_thread_is_not_its_own():
+    one = in_threads(1)
+    circuit = Circuit("sleep", rj.Breaker(fail_max=1, slow=0.5), lambda event: None)
+
+    def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+
+    definition = job_type(sleep, on=one, middleware=(circuit.middleware,))
+    jobs = [a_job(definition=definition, args={"seconds": 0.2}, attempt=1) for _ in range(5)]
+    began = time.monotonic()
+    await asyncio.gather(*(definition.perform(job, None) for job in jobs))
+    assert time.monotonic() - began > 0.9
+    assert circuit.state == "closed"
+    await one.close()
+
+
+async def test_it_opens_at_a_rate_of_failures_however_they_are_spread():
+    bench = Bench(fail_max=100, failure_rate=0.5, min_calls=10, window=60)
+    await bench.run(*[rj.Complete(), *failures(1)] * 4, rj.Complete())
+    assert bench.circuit.state == "closed"
+    await bench.run(*failures(1))
+    assert bench.circuit.state == "open"
+
+
+async def test_calls_before_the_window_and_before_it_opened_have_no_part_in_the_rate():
+    bench = Bench(fail_max=100, failure_rate=0.5, min_calls=10, window=60)
+    await bench.run(*[*failures(1), rj.Complete()] * 4)
+    bench.clock.now += 91
+    await bench.run(*failures(9))
+    assert bench.circuit.state == "closed"
+    await bench.run(*failures(1))
+    assert bench.circuit.state == "open"
+    bench.clock.now += 30
+    await bench.run(rj.Complete(), *failures(9))
+    assert bench.circuit.state == "closed"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("failure_rate", 0, "failure_rate is a number from 0.001 to 1, not 0"),
+        ("failure_rate", 50, "failure_rate is a number from 0.001 to 1, not 50"),
+        ("window", 0, "window is a number from 0.1 to 86400, not 0"),
+        ("min_calls", 0.5, "min_calls is a whole number from 1 to"),
+        ("slow", -1, "slow is a number from 0.001 to"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(option, value, words):
+    with pytest.raises(rj.InvalidOption, match=re.escape(words)):
+        rj.Breaker(**{option: value})
+
+
+async def test_whoever_hears_of_a_move_finds_it_done():
+    seen, found = [], []
+    circuits = Circuits(lambda event: found.extend([seen.append(event), circuits.states(), circuits.startable(["broken"])]))
+    middleware = circuits.middleware("broken", rj.Breaker(fail_max=1))
+
+    async def fail(job: rj.Job) -> rj.Outcome:
+        return raised(job, ValueError("down"))
+
+    await middleware(a_job(attempt=1), fail)
+    assert kinds(seen) == [BreakerOpened]
+    assert found[1:] == [{"broken": "open"}, []]
 
 
 class Refused(ConnectionError):
