@@ -85,6 +85,14 @@ class Release(Outcome):
         _check_seconds("Release", self.delay)
 
 
+class SharedFailure(Exception):
+    """In place of the exception of a job that failed together with others, of which another one stands for it: its cause."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.__cause__ = cause
+
+
 COMPLETE = Complete()
 """What a job that returned nothing gets: one value for all of them, since no field differs."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 from rxjobs.call import Call
@@ -12,7 +13,7 @@ from rxjobs.decide import raised, resolve, returned
 from rxjobs.demand import ended, now
 from rxjobs.events import Emit, JobStarted
 from rxjobs.job import Job
-from rxjobs.outcome import COMPLETE, Finished, Outcome, Release
+from rxjobs.outcome import COMPLETE, Discard, Finished, Outcome, Release, Retry, SharedFailure
 from rxjobs.perform import tell_end, waited
 from rxjobs.stopping import called, is_wish_to_stop, spawn
 
@@ -118,7 +119,13 @@ async def _outcomes(jobs: list[Job], call: Callable[[list[Job]], Awaitable[Any]]
     except BaseException as error:  # the handler is a user's, and may raise anything
         if is_wish_to_stop(error):
             return [Release(reason="its run was stopped") for _ in jobs]
-        return [raised(job, error) for job in jobs]
+        first, *others = (raised(job, error) for job in jobs)
+        return [first, *(_shared(one, error) for one in others)]
+
+
+def _shared(outcome: Outcome, error: BaseException) -> Outcome:
+    """How another job ended of the same call: one call has failed, and not as many as it has jobs, which is what breakers count."""
+    return replace(outcome, exception=SharedFailure(error)) if isinstance(outcome, Retry | Discard) else outcome
 
 
 def _read(jobs: list[Job], answer: Answer) -> list[Outcome]:

@@ -23,7 +23,7 @@ from rxjobs.failure import RemoteFailure, qualified_name
 from rxjobs.job import Job
 from rxjobs.middleware.shared_storage import CLOSED, HALF_OPEN, OPEN, Own, SharedStorage
 from rxjobs.middleware.window import Window
-from rxjobs.outcome import Complete, Discard, Outcome, Retry, Snooze
+from rxjobs.outcome import Complete, Discard, Outcome, Retry, SharedFailure, Snooze
 from rxjobs.perform import Next
 from rxjobs.store.breaker_statements import Report, Standing
 
@@ -180,6 +180,8 @@ class Circuit:
             case Complete():
                 return True
             case Retry(exception=error) | Discard(exception=error) if _is_excluded(error, self._excluded):
+                return None
+            case Retry(exception=SharedFailure()) | Discard(exception=SharedFailure()):
                 return None
             case Retry() | Discard(exception=BaseException()):
                 return False

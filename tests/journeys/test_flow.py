@@ -110,7 +110,7 @@ STATES = {"completed": "Complete", "cancelled": "Cancel", "discarded": "Discard"
 async def test_a_batch_that_raises_fails_all_of_it_by_the_retry_rule(dsn, connection):
     app = rj.App(dsn)
 
-    @app.job(name="work", breaker=None)  # which would open: all of them fail
+    @app.job(name="work", breaker=rj.Breaker(fail_max=10))  # three batches are three failures, not thirty
     async def work() -> None: ...
 
     def handle(jobs):
@@ -161,9 +161,8 @@ async def test_two_queues_flow_into_one_pipeline(dsn, connection):
 async def test_a_job_that_a_foreign_operator_drops_goes_back_to_its_queue_and_the_rest_runs(dsn, connection, caplog, monkeypatch):
     from reactivex import operators as ops
 
-    from rxjobs import demand
 
-    monkeypatch.setattr(demand, "DROPPED_DELAY", 3600.0)
+    monkeypatch.setattr("rxjobs.hold.DROPPED_DELAY", 3600.0)
     app = rj.App(dsn)
 
     @app.job(name="work")

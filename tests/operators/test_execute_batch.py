@@ -127,7 +127,7 @@ async def test_each_job_of_a_type_makes_its_events_and_counts_for_the_breaker_of
     seen: list[Event] = []
     events.listen(seen.append)
     circuits = Circuits(events.emit)
-    kind = job_type(print, events=events, middleware=(circuits.middleware("shaky", rj.Breaker(fail_max=3)),))
+    kind = job_type(print, events=events, middleware=(circuits.middleware("shaky", rj.Breaker(fail_max=1)),))
     given: list[int] = []
 
     def fail(jobs: list[rj.Job]) -> Any:
@@ -142,6 +142,24 @@ async def test_each_job_of_a_type_makes_its_events_and_counts_for_the_breaker_of
     assert Counter(type(one.outcome) for one in source.settled) == {rj.Retry: 3, rj.Snooze: 2}
     kinds = Counter(type(event) for event in seen)
     assert (kinds[JobStarted], kinds[JobFailed], kinds[JobStopped]) == (5, 3, 2)
+
+
+@on_virtual_time
+async def test_a_call_that_fails_is_one_failure_to_the_breaker_however_many_jobs_it_has():
+    circuits = Circuits(EventStream().emit)
+    kind = job_type(print, middleware=(circuits.middleware("shaky", rj.Breaker(fail_max=2)),))
+    given: list[int] = []
+
+    def fail(jobs: list[rj.Job]) -> Any:
+        given.append(len(jobs))
+        raise ValueError("no")
+
+    source = MemorySource([a_job(definition=kind) for _ in range(6)])
+    async with runs(rj.pull(source, max_demand=3).pipe(rj.buffer(3, 5), rj.execute_batch(handler(fail)), rj.ack())):
+        await asyncio.sleep(10)  # before the first is tried again
+    assert circuits.states() == {"shaky": "open"}
+    assert len(given) == 2
+    assert sum(given) > 2
 
 
 @on_virtual_time
