@@ -28,7 +28,8 @@ from rxjobs.dead_letters import DeadLetters
 from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, NewJob, Options, options_of
 from rxjobs.enqueued import Enqueued
 from rxjobs.errors import DuplicateJobType, InvalidOption, NotOpen, UnknownJobType, UnknownQueue
-from rxjobs.events import Emit, EventStream
+from rxjobs.event_stream import EventStream
+from rxjobs.events import Emit
 from rxjobs.executors.in_threads import in_threads
 from rxjobs.executors.on_loop import on_loop
 from rxjobs.job import Job

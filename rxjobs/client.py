@@ -12,7 +12,8 @@ import asyncpg
 from rxjobs.definition import NewJob
 from rxjobs.enqueued import Enqueued, Following, know_jobs
 from rxjobs.errors import InvalidOption
-from rxjobs.events import EventStream, JobsEnqueued
+from rxjobs.event_stream import EventStream
+from rxjobs.events import JobsEnqueued
 from rxjobs.results import Endings
 from rxjobs.stopping import spawn
 from rxjobs.store.encoding import to_json

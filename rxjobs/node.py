@@ -21,7 +21,8 @@ from rxjobs.awaiting import LoopScheduler
 from rxjobs.cron import Cron
 from rxjobs.dead_letters import DeadLetters
 from rxjobs.definition import Definition
-from rxjobs.events import EventStream, NodeCutOff, NodeJoined, NodeLeft, NodeLost
+from rxjobs.event_stream import EventStream
+from rxjobs.events import NodeCutOff, NodeJoined, NodeLeft, NodeLost
 from rxjobs.runner import Running
 from rxjobs.services.claims import lost_claims
 from rxjobs.services.cron import cron, declare

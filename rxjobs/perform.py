@@ -13,7 +13,8 @@ import msgspec
 from rxjobs.call import Call, Executor, Start, starting
 from rxjobs.decide import raised, returned
 from rxjobs.demand import ended, now
-from rxjobs.events import Emit, EventStream, JobDiscarded, JobFailed, JobStarted, JobStopped
+from rxjobs.event_stream import EventStream
+from rxjobs.events import Emit, JobDiscarded, JobFailed, JobStarted, JobStopped
 from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
 from rxjobs.hold import CANCELLED
 from rxjobs.job import Job, running_job

@@ -17,7 +17,8 @@ from rxjobs.awaiting import LoopScheduler
 from rxjobs.call import Executor
 from rxjobs.demand import Ledger, settle
 from rxjobs.errors import InvalidOption, PipelineBroken, WornOut
-from rxjobs.events import EventStream, PipelineRestarted, PipelineStarted, PipelineStopped
+from rxjobs.event_stream import EventStream
+from rxjobs.events import PipelineRestarted, PipelineStarted, PipelineStopped
 from rxjobs.executors.memory import resident
 from rxjobs.failure import describe
 from rxjobs.hold import DROPPED_DELAY

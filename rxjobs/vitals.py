@@ -7,7 +7,7 @@ from typing import Any
 
 from rxjobs.call import Executor
 from rxjobs.demand import Ledger
-from rxjobs.events import EventStream
+from rxjobs.event_stream import EventStream
 from rxjobs.runner import Running
 from rxjobs.scope import Scope
 from rxjobs.services.lead import Leadership

@@ -10,7 +10,8 @@ from reactivex import operators as ops
 
 import rxjobs as rj
 from rxjobs import events
-from rxjobs.events import EventStream, NodeJoined, PipelineStarted
+from rxjobs.event_stream import EventStream
+from rxjobs.events import NodeJoined, PipelineStarted
 from rxjobs.testing import a_job
 
 

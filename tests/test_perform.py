@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import rxjobs as rj
-from rxjobs.events import Event, EventStream, JobDiscarded, JobFailed, JobStarted, JobStopped
+from rxjobs.event_stream import EventStream
+from rxjobs.events import Event, JobDiscarded, JobFailed, JobStarted, JobStopped
 from rxjobs.outcome import Finished
 from rxjobs.testing import a_job, job_type
 from tests.waiting import until

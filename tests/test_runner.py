@@ -19,7 +19,8 @@ from reactivex.scheduler import ThreadPoolScheduler
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.errors import WornOut
-from rxjobs.events import EventStream, PipelineRestarted, PipelineStarted, PipelineStopped
+from rxjobs.event_stream import EventStream
+from rxjobs.events import PipelineRestarted, PipelineStarted, PipelineStopped
 from rxjobs.middleware.timeout import timeout
 from rxjobs.runner import MOST_LEFT_BEHIND, Pipeline, Running
 from rxjobs.stopping import left_behind

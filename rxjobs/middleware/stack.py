@@ -11,7 +11,7 @@ from rxjobs.decide import raised
 from rxjobs.definition import Definition, NewJob
 from rxjobs.enqueued import Enqueued
 from rxjobs.errors import InvalidOption
-from rxjobs.events import EventStream
+from rxjobs.event_stream import EventStream
 from rxjobs.job import Job
 from rxjobs.middleware.circuits import Circuits
 from rxjobs.middleware.timeout import timeout

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from rxjobs.definition import Definition
-from rxjobs.events import EventStream
+from rxjobs.event_stream import EventStream
 from rxjobs.perform import Middleware
 from rxjobs.telemetry import names
 from rxjobs.telemetry.enqueuing import Enqueuing

@@ -11,7 +11,7 @@ from rxjobs.call import Executor
 from rxjobs.codec import PlainCodec
 from rxjobs.definition import Definition, NewJob, Options
 from rxjobs.enqueued import Enqueued
-from rxjobs.events import EventStream
+from rxjobs.event_stream import EventStream
 from rxjobs.executors.on_loop import on_loop
 from rxjobs.job import Job
 from rxjobs.perform import Middleware, performer

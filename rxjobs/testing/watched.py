@@ -12,7 +12,8 @@ from reactivex import Observable
 
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.demand import Demand, Source
-from rxjobs.events import Event, EventStream, PipelineRestarted, PipelineStopped
+from rxjobs.event_stream import EventStream
+from rxjobs.events import Event, PipelineRestarted, PipelineStopped
 from rxjobs.job import Job
 from rxjobs.outcome import Finished
 from rxjobs.runner import Pipeline, Running

@@ -161,7 +161,6 @@ async def test_two_queues_flow_into_one_pipeline(dsn, connection):
 async def test_a_job_that_a_foreign_operator_drops_goes_back_to_its_queue_and_the_rest_runs(dsn, connection, caplog, monkeypatch):
     from reactivex import operators as ops
 
-
     monkeypatch.setattr("rxjobs.hold.DROPPED_DELAY", 3600.0)
     app = rj.App(dsn)
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import rxjobs as rj
-from rxjobs.events import Event, EventStream, JobFailed, JobStarted, JobStopped
+from rxjobs.event_stream import EventStream
+from rxjobs.events import Event, JobFailed, JobStarted, JobStopped
 from rxjobs.middleware.circuits import Circuits
 from rxjobs.middleware.timeout import timeout as limit
 from rxjobs.perform import Next

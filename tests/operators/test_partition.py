@@ -15,7 +15,8 @@ from reactivex.subject import Subject
 
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.events import EventStream, PipelineRestarted
+from rxjobs.event_stream import EventStream
+from rxjobs.events import PipelineRestarted
 from rxjobs.operators import turns
 from rxjobs.runner import Pipeline, Running
 from rxjobs.testing import MemorySource, a_job, job_type, marbles, virtually

@@ -15,7 +15,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
 import rxjobs as rj
-from rxjobs.events import EventStream, JobFailed, JobStale, JobStarted, JobStopped, QueueStalled
+from rxjobs.event_stream import EventStream
+from rxjobs.events import JobFailed, JobStale, JobStarted, JobStopped, QueueStalled
 from rxjobs.failure import Failure
 from rxjobs.outcome import COMPLETE
 from rxjobs.telemetry import names
