@@ -172,8 +172,10 @@ class Definition(Generic[P, R]):
         self.function = function
         self.name = options.name
         self.how = options
+        # asked once: to hold a value against a protocol takes as long as all the rest that is done about a job
+        self._carrier = registry.codec if isinstance(registry.codec, ValueCodec) else None
         # what a codec carries that JSON has no form for is not read as its type
-        self.arguments = Arguments(function, options.name, typed=not isinstance(registry.codec, ValueCodec))
+        self.arguments = Arguments(function, options.name, typed=self._carrier is None)
         self.results = Results(function, options.name) if options.record else None
         """How what it returns is kept, if it is."""
         self.is_async = inspect.iscoroutinefunction(function)
@@ -214,14 +216,14 @@ class Definition(Generic[P, R]):
 
     def _stored(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, Callable[[], dict[str, Any]]]:
         """Arguments as a row holds them, and how they look as plain JSON."""
-        codec, most = self._registry.codec, self._registry.max_args_bytes
-        if not isinstance(codec, ValueCodec):
+        most = self._registry.max_args_bytes
+        if self._carrier is None:
             payload = self.arguments.dump(args, kwargs, most)
-            return codec.seal(payload, self.name), lambda: load_untyped(payload)
+            return self._registry.codec.seal(payload, self.name), lambda: load_untyped(payload)
         given = self.arguments.bind(args, kwargs)
         if (refusal := self.arguments.find_wrong_name(given)) is not None:
             raise InvalidArguments(f"{self.name}: argument {refusal.path.removeprefix('.')}: {refusal.reason}")
-        return codec.pack(given, self.name, most), lambda: load_untyped(self.arguments.dump(args, kwargs, most))
+        return self._carrier.pack(given, self.name, most), lambda: load_untyped(self.arguments.dump(args, kwargs, most))
 
     def _defaults(self) -> dict[str, Any]:
         """The defaults of its arguments as they would be stored, where they could be."""
@@ -240,16 +242,15 @@ class Definition(Generic[P, R]):
 
     def read(self, stored: str) -> tuple[dict[str, Any], str]:
         """Stored arguments, typed, and their JSON; raises BadPayload, or whatever the app's codec does."""
-        codec = self._registry.codec
-        payload = codec.open(stored, self.name)
-        if isinstance(codec, ValueCodec) and (values := codec.unpack(stored, self.name)) is not None:
+        payload = self._registry.codec.open(stored, self.name)
+        if self._carrier is not None and (values := self._carrier.unpack(stored, self.name)) is not None:
             return values, payload
         return self.arguments.load(payload), payload
 
     @property
     def takes_any_values(self) -> bool:
         """Whether its arguments may be what JSON cannot hold."""
-        return isinstance(self._registry.codec, ValueCodec)
+        return self._carrier is not None
 
     def unseal(self, stored: str) -> str:
         """The JSON of arguments as they are stored in a row of this type; raises whatever the app's codec does."""
