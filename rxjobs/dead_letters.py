@@ -229,7 +229,7 @@ def _threaded(function: Callable[[Job], Any]) -> Callable[[Job], Awaitable[Any]]
             result, error = None, None
             try:
                 result = function(job)
-            except BaseException as raised:
+            except BaseException as raised:  # whoever waits for the call gets it
                 error = raised
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(settle, result, error)

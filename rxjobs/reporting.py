@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,6 +40,8 @@ class Reports:
         self._scheduler = scheduler
         self._waiting: dict[int, Report] = {}
         self._is_pausing = False
+        self._writing = asyncio.Lock()
+        """What is said later is written later, whichever connection it goes over."""
 
     def add(self, report: Report) -> None:
         """Take what a job says, from any thread; lost where its source keeps nothing of the kind."""
@@ -62,10 +65,15 @@ class Reports:
 
     async def write(self) -> None:
         """Write down what waits. Where that fails it is lost: the next word says more, and no job is to fail for it."""
-        reports, self._waiting = list(self._waiting.values()), {}
-        if not reports or self._keeps is None:
+        if self._keeps is None or not (self._waiting or self._writing.locked()):
             return
+        async with self._writing:
+            reports, self._waiting = list(self._waiting.values()), {}
+            if reports:
+                await self._keep(self._keeps, reports)
+
+    async def _keep(self, keeping: Keeping, reports: Sequence[Report]) -> None:
         try:
-            await self._keeps.keep_progress(reports)
+            await keeping.keep_progress(reports)
         except Exception as error:
             log.warning("the progress of %d jobs could not be written down: %s", len(reports), str(error) or type(error).__name__)

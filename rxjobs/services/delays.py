@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
+import reactivex as rx
 from reactivex import Observable
+from reactivex import operators as ops
 
 from rxjobs.awaiting import every
 from rxjobs.store.patience import PASSING
@@ -18,8 +19,6 @@ LOOP_SECONDS = 0.5
 NOTIFY_SECONDS, STANDBY_SECONDS = 15.0, 1.0
 PING = "~"
 """What a notification of a node to itself begins with: no queue's name does."""
-LOST_SECONDS = 5.0
-"""A notification that takes longer is taken for lost."""
 
 
 class Watcher(Protocol):
@@ -35,18 +34,21 @@ class Watcher(Protocol):
 
 def loop_delay(watcher: Watcher, every_seconds: float = LOOP_SECONDS) -> Observable[float]:
     """How much later than asked the event loop woke a timer, seconds."""
+    asked_at: float | None = None
+
+    def wait() -> float:
+        nonlocal asked_at
+        asked_at = time.monotonic() if watcher.is_watching else None
+        return every_seconds if watcher.is_watching else STANDBY_SECONDS
 
     async def once() -> float:
-        if not watcher.is_watching:
-            await asyncio.sleep(STANDBY_SECONDS)
+        if asked_at is None:
             return 0.0
-        due = time.monotonic() + every_seconds
-        await asyncio.sleep(every_seconds)
-        late = max(0.0, time.monotonic() - due)
+        late = max(0.0, time.monotonic() - asked_at - every_seconds)
         watcher.time_loop(late)
         return late
 
-    return every(lambda: 0.0, once)
+    return every(wait, once)
 
 
 def notify_delay(
@@ -56,32 +58,26 @@ def notify_delay(
     is_listening: Callable[[], bool],
     every_seconds: float = NOTIFY_SECONDS,
 ) -> Observable[float]:
-    """How long a notification of this node to itself takes, seconds: one clock measures both ends."""
-    token = f"{PING}{uuid4()}"
-    wait = STANDBY_SECONDS
+    """How long a notification of this node to itself takes, seconds: one clock measures both ends. 0 while none is sent."""
+    sent: dict[str, float] = {}
+    """The one that is on its way, and when it was sent."""
+
+    def wait() -> float:
+        return every_seconds if sent else STANDBY_SECONDS
 
     async def once() -> float:
-        nonlocal wait
-        wait = STANDBY_SECONDS
-        if not (watcher.is_watching and is_listening()):
-            return 0.0
-        wait = every_seconds
-        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sent.clear()  # one that has not come by now is lost
+        if watcher.is_watching and is_listening():
+            token = f"{PING}{uuid4()}"
+            sent[token] = time.monotonic()
+            with suppress(*PASSING):
+                await notify([token])
+        return 0.0
 
-        def hear(what: str | None) -> None:
-            if what == token and not arrived.done():
-                arrived.set_result(None)
+    def arrived(token: Any) -> float:
+        seconds = time.monotonic() - sent[token]
+        watcher.time_notify(seconds)
+        return seconds
 
-        hearing = heard.subscribe(hear)
-        began = time.monotonic()
-        try:
-            with suppress(TimeoutError, *PASSING):
-                async with asyncio.timeout(LOST_SECONDS):
-                    await notify([token])
-                    await arrived
-                watcher.time_notify(time.monotonic() - began)
-        finally:
-            hearing.dispose()
-        return time.monotonic() - began
-
-    return every(lambda: wait, once)
+    own = heard.pipe(ops.filter(lambda what: what in sent), ops.map(arrived))
+    return rx.merge(own, every(wait, once))

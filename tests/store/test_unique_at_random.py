@@ -152,11 +152,17 @@ class AsNode:
 
     def __init__(self, world):
         self.id, self.store = world.node, world.store
-        self.controls = self.looks = self
+        self.controls = self.looks = self.circuits = self.dead_letters = self
 
     def emit(self, event): ...
 
     def hold(self, queue, count): ...
+
+    def settled(self, ids):
+        list(ids)
+
+    async def examined(self, finished):
+        return finished
 
 
 async def test_no_life_of_unique_jobs_leaves_two_or_a_key_that_is_stuck(world):
