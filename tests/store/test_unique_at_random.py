@@ -153,10 +153,13 @@ class AsNode:
     def __init__(self, world):
         self.id, self.store = world.node, world.store
         self.controls = self.looks = self.circuits = self.dead_letters = self
+        self.limited = {}
 
     def emit(self, event): ...
 
     def hold(self, queue, count): ...
+
+    def buried(self, finished): ...
 
     def settled(self, ids):
         list(ids)
