@@ -88,7 +88,8 @@ class Arguments:
         given = self.bind(args, kwargs) if args or self._nameless else kwargs
         try:
             text = ENCODER.encode(given)
-            refusal = find_oversize(text, max_bytes) or _find_too_many_keys(text)
+            is_short = len(text) <= MAX_KEYS and len(text) <= max_bytes
+            refusal = None if is_short else find_oversize(text, max_bytes) or _find_too_many_keys(text)
             if refusal is None:
                 text, refusal = self._settle(given, text)
             if refusal is None:
@@ -226,10 +227,9 @@ class Arguments:
 
 def _find_too_many_keys(text: bytes) -> Refusal | None:
     """Whether JSON has more keys than a reader should have to take."""
-    if text.count(b":") <= MAX_KEYS:
+    if text.count(b":") <= MAX_KEYS or (count := _count_keys(PLAIN.decode(text))) <= MAX_KEYS:
         return None
-    count = _count_keys(PLAIN.decode(text))
-    return None if count <= MAX_KEYS else Refusal("", f"expected at most {MAX_KEYS} keys, got {count}; pass lists, or a reference")
+    return Refusal("", f"expected at most {MAX_KEYS} keys, got {count}; pass lists, or a reference")
 
 
 def _count_keys(value: Any) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
+from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -62,19 +65,26 @@ class Client:
 
     async def enqueue_many(self, news: Iterable[NewJob] | AsyncIterable[NewJob], connection: Any = None) -> list[Enqueued]:
         """Insert jobs, in batches of a thousand, each committed by itself unless a connection is given; in order."""
-        return [enqueued async for enqueued in self.stream_many(news, connection)]
+        enqueued: list[Enqueued] = []
+        async with aclosing(self._insert_batches(news, connection)) as batches:
+            async for rows in batches:
+                enqueued += rows
+        return enqueued
 
     async def stream_many(self, news: Iterable[NewJob] | AsyncIterable[NewJob], connection: Any = None) -> AsyncIterator[Enqueued]:
         """As enqueue_many, giving each row as soon as its batch is inserted: any number of jobs in the memory of two batches."""
+        async with aclosing(self._insert_batches(news, connection)) as batches:
+            async for rows in batches:
+                for row in rows:
+                    yield row
 
+    def _insert_batches(self, news: Iterable[NewJob] | AsyncIterable[NewJob], connection: Any) -> AsyncGenerator[list[Enqueued]]:
         def insert(batch: list[NewJob]) -> Coroutine[Any, Any, list[Enqueued]]:
             return self._through(lambda news: self._insert(news, connection, refuses=True), batch)
 
         # a caller's own connection may be in the caller's use while rows are given out
         inserted = _in_turn if connection is not None else _ahead
-        async with aclosing(inserted(_batches(news, self._made), insert)) as rows:
-            async for enqueued in rows:
-                yield enqueued
+        return inserted(_batches(news, self._made), insert)
 
     async def finish(self) -> None:
         """Do what is owed to others before the connections are closed."""
@@ -130,7 +140,7 @@ class Client:
 
     async def _insert(self, jobs: Sequence[NewJob], connection: Any, *, refuses: bool) -> list[Enqueued]:
         """Insert jobs together; where it `refuses`, none of them if one is a duplicate that was to be an error."""
-        queues = {job.queue for job in jobs}
+        queues = set(map(_queue, jobs))
         if connection is None:
             with self._waking.inserting(queues, len(jobs)) as wakes:
                 enqueued = await self._insert_rows(jobs, None, notify=wakes, refuses=refuses)
@@ -139,12 +149,13 @@ class Client:
         for row in enqueued:
             know_jobs(row, self._jobs)
         if self._events.heard:
-            self._tell([job for job, row in zip(jobs, enqueued, strict=True) if not row.duplicate])
+            duplicates = any(map(_duplicate, enqueued))
+            self._tell([job for job, row in zip(jobs, enqueued, strict=True) if not row.duplicate] if duplicates else jobs)
         return enqueued
 
     async def _insert_rows(self, jobs: Sequence[NewJob], connection: Any, *, notify: bool, refuses: bool) -> list[Enqueued]:
-        if all(job.unique is None for job in jobs):
-            return [Enqueued(*row) for row in await self._store.insert_jobs(jobs, connection, notify=notify)]
+        if not any(map(_unique, jobs)):
+            return await self._store.insert_jobs(jobs, connection, notify=notify)
         if connection is None:
             async with self._store.database.transaction() as ours:
                 return await insert_unique(self._store, jobs, ours, notify=notify, refuses=refuses)
@@ -152,12 +163,14 @@ class Client:
             return await insert_unique(self._store, jobs, connection, notify=notify, refuses=refuses)
 
     def _tell(self, jobs: Sequence[NewJob]) -> None:
-        counts: dict[tuple[str, str], int] = {}
-        for job in jobs:
-            kind = job.type, job.queue
-            counts[kind] = counts.get(kind, 0) + 1
-        for (name, queue), count in counts.items():
+        for (name, queue), count in Counter(map(_type_and_queue, jobs)).items():
             self._events.emit(JobsEnqueued(type=name, queue=queue, count=count))
+
+
+_queue = attrgetter("queue")
+_unique = attrgetter("unique")
+_duplicate = attrgetter("duplicate")
+_type_and_queue = attrgetter("type", "queue")
 
 
 def _wrapped(wrap: Around, inner: Insert) -> Insert:
@@ -173,14 +186,13 @@ def _fail(batch: Sequence[tuple[NewJob, asyncio.Future[Enqueued]]], error: BaseE
 InsertBatch = Callable[[list[NewJob]], Coroutine[Any, Any, list[Enqueued]]]
 
 
-async def _in_turn(batches: AsyncIterable[list[NewJob]], insert: InsertBatch) -> AsyncGenerator[Enqueued]:
+async def _in_turn(batches: AsyncIterable[list[NewJob]], insert: InsertBatch) -> AsyncGenerator[list[Enqueued]]:
     """The rows of batches, each inserted when the one before has been given out."""
     async for batch in batches:
-        for row in await insert(batch):
-            yield row
+        yield await insert(batch)
 
 
-async def _ahead(batches: AsyncIterable[list[NewJob]], insert: InsertBatch) -> AsyncGenerator[Enqueued]:
+async def _ahead(batches: AsyncIterable[list[NewJob]], insert: InsertBatch) -> AsyncGenerator[list[Enqueued]]:
     """The rows of batches, each made while the one before is inserted."""
     loop = asyncio.get_running_loop()
     inserting: asyncio.Task[list[Enqueued]] | None = None
@@ -191,14 +203,12 @@ async def _ahead(batches: AsyncIterable[list[NewJob]], insert: InsertBatch) -> A
                 before, inserting = inserting, None
                 rows = [] if before is None else await before
                 inserting = spawn(loop, insert(batch))
-                for row in rows:
-                    yield row
+                yield rows
         except Exception as error:
             failure = error
         # also where no more can be made: what was begun is committed, and told
         if inserting is not None:
-            for row in await inserting:
-                yield row
+            yield await inserting
         if failure is not None:
             raise failure
     finally:
@@ -208,24 +218,25 @@ async def _ahead(batches: AsyncIterable[list[NewJob]], insert: InsertBatch) -> A
 
 async def _batches(news: Iterable[NewJob] | AsyncIterable[NewJob], made: Callable[[Any], Any]) -> AsyncIterator[list[NewJob]]:
     batch: list[NewJob] = []
-    async for new in _each(news, made):
-        batch.append(new)
-        if len(batch) == BATCH:
+    async for some in _few(news):
+        batch += [_checked(made(new)) for new in some]
+        if len(batch) >= BATCH:
             yield batch
             batch = []
     if batch:
         yield batch
 
 
-async def _each(news: Iterable[NewJob] | AsyncIterable[NewJob], made: Callable[[Any], Any]) -> AsyncIterator[NewJob]:
+async def _few(news: Iterable[NewJob] | AsyncIterable[NewJob]) -> AsyncIterator[Sequence[NewJob]]:
+    """New jobs as they come: one by one, or as many at once as are fair to others on the event loop."""
     if isinstance(news, AsyncIterable):
         async for new in news:
-            yield _checked(made(new))
-    else:
-        for place, new in enumerate(news):
-            if place % FAIR == 0:
-                await asyncio.sleep(0)
-            yield _checked(made(new))
+            yield (new,)
+        return
+    each = iter(news)
+    while some := list(islice(each, FAIR)):
+        yield some
+        await asyncio.sleep(0)
 
 
 def _checked(new: Any) -> NewJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -55,18 +56,11 @@ class NewRows(msgspec.Struct):
 
 def are_alike(jobs: Sequence[NewJob]) -> bool:
     """Whether jobs differ in nothing but their arguments."""
-    first = jobs[0]
-    return all(
-        job.type == first.type
-        and job.queue == first.queue
-        and job.priority == first.priority
-        and job.max_attempts == first.max_attempts
-        and job.tags == first.tags
-        and job.meta == first.meta
-        and job.delay == first.delay
-        and job.scheduled_at == first.scheduled_at
-        for job in jobs
-    )
+    is_like_first = _all_but_arguments(jobs[0]).__eq__
+    return all(map(is_like_first, map(_all_but_arguments, jobs)))
+
+
+_all_but_arguments = attrgetter("type", "queue", "priority", "max_attempts", "tags", "meta", "delay", "scheduled_at")
 
 
 def alike_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:

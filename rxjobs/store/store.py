@@ -13,6 +13,7 @@ import asyncpg
 
 from rxjobs.definition import NewJob, Options
 from rxjobs.demand import Control
+from rxjobs.enqueued import Enqueued
 from rxjobs.store.asking import Rows, ids_of
 from rxjobs.store.breaker_statements import STANDINGS, BreakerStatements, Standing
 from rxjobs.store.cron_statements import CronStatements
@@ -99,16 +100,17 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
         """The claims on their way."""
         return frozenset(self._claiming)
 
-    async def insert_jobs(self, jobs: Sequence[NewJob], connection: Connection | None = None, *, notify: bool = True) -> Rows:
-        """Insert jobs, and wake their queues with it if `notify`; gives their ids and states, in order."""
+    async def insert_jobs(
+        self, jobs: Sequence[NewJob], connection: Connection | None = None, *, notify: bool = True
+    ) -> list[Enqueued]:
+        """Insert jobs, and wake their queues with it if `notify`; gives their rows, in order."""
+        channel = self._notify if notify else None
         if jobs and are_alike(jobs):
-            return await self.insert_alike(jobs, connection, notify=notify)
-        return await self._run("insert_jobs", *NewRows.of(jobs).columns(), self._notify if notify else None, connection=connection)
-
-    async def insert_alike(self, jobs: Sequence[NewJob], connection: Connection | None = None, *, notify: bool = True) -> Rows:
-        """As insert_jobs, of jobs that differ in nothing but their arguments."""
-        columns = alike_columns(jobs)
-        return await self._run("insert_alike", *columns, self._notify if notify else None, connection=connection)
+            (row,) = await self._run("insert_alike", *alike_columns(jobs), channel, connection=connection)
+            state = row["state"]
+            return [Enqueued(id, state) for id in row["ids"]]
+        rows = await self._run("insert_jobs", *NewRows.of(jobs).columns(), channel, connection=connection)
+        return [Enqueued(*row) for row in rows]
 
     async def notify_queues(self, queues: Sequence[str]) -> None:
         """Wake queues."""

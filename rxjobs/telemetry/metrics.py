@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 
 from opentelemetry import metrics
 from opentelemetry.metrics import MeterProvider
@@ -162,15 +163,14 @@ class Metrics:
         if error:
             error = tell.error_type(names.ENQUEUE, Failure(error, ""))
         # of a thousand jobs that are inserted together most are alike: they are counted first, and told of then
-        sent = Counter(new.queue for new in news)
+        sent = Counter(map(_queue_of, news))
         queues = {self._queue(queue) for queue in sent}
         tell.operation_duration.by(names.SYSTEM, names.ENQUEUE, queues.pop() if len(queues) == 1 else "", names.SEND, error)(
             seconds
         )
         for queue, count in sent.items():
             tell.sent.add(names.SYSTEM, names.ENQUEUE, self._queue(queue), error, count=count)
-        made = Counter((new.queue, new.type, result_of(new, row)) for new, row in zip(news, rows or (), strict=False))
-        for (queue, type_, result), count in made.items():
+        for (queue, type_, result), count in _results(news, rows or ()).items():
             tell.enqueues.add(self._queue(queue), self._kind(type_) if self._tells_kind else "", result, count=count)
 
     def _hear_batch(self, event: QueueFetched | JobsAcked) -> None:
@@ -256,6 +256,19 @@ class Metrics:
             self._told += not is_own
             found = self._queue_names[name] = name
         return found
+
+
+_queue_of = attrgetter("queue")
+_kind_of = attrgetter("queue", "type")
+_is_duplicate = attrgetter("duplicate")
+
+
+def _results(news: Sequence[NewJob], rows: Sequence[Enqueued]) -> Counter[tuple[str, str, str]]:
+    """How many of each queue and type ended how."""
+    if any(map(_is_duplicate, rows)):
+        return Counter((new.queue, new.type, result_of(new, row)) for new, row in zip(news, rows, strict=False))
+    inserted = Counter(map(_kind_of, news[: len(rows)]))
+    return Counter({(*kind, names.INSERTED): count for kind, count in inserted.items()})
 
 
 @cache

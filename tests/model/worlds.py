@@ -154,8 +154,8 @@ class Postgres(Memory):
     def insert(self, max_attempts: int, priority: int, delay: float) -> int:
         id_ = super().insert(max_attempts, priority, delay)
         new = NewJob(type="work", queue="default", payload="{}", priority=priority, max_attempts=max_attempts, delay=delay)
-        ((made, state),) = self._do(self._store.insert_jobs([new]))
-        assert (made, state) == (id_, self.rows.jobs[id_].state)
+        (made,) = self._do(self._store.insert_jobs([new]))
+        assert (made.id, made.state) == (id_, self.rows.jobs[id_].state)
         return id_
 
     def claim(self, node: UUID, n: int) -> list[Job]:

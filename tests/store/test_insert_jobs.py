@@ -15,7 +15,7 @@ def a_new_job(**fields):
 async def test_rows_come_back_in_the_order_they_were_given(store, connection):
     jobs = [a_new_job(payload=f'{{"n": {n}}}', priority=n % 10) for n in range(2_000)]
     rows = await store.insert_jobs(jobs)
-    ids = [row["id"] for row in rows]
+    ids = [row.id for row in rows]
     assert ids == sorted(ids)
     stored = await connection.fetch("SELECT args::text FROM rxjobs.live_jobs ORDER BY id")
     assert [row[0] for row in stored] == [job.payload for job in jobs]
@@ -27,7 +27,7 @@ async def test_a_job_keeps_all_that_it_was_given(store, connection):
         tags=('say "hi"', "back\\slash", "{a,b}", "NULL", ""), meta={"who": "ünï", "deep": [1, {"x": None}]},
     )  # fmt: skip
     (row,) = await store.insert_jobs([new])
-    stored = await the_row(connection, row["id"])
+    stored = await the_row(connection, row.id)
     assert (stored["type"], stored["queue"], stored["priority"], stored["max_attempts"]) == ("a.b:c", "q/1", 9, 3)
     assert stored["args"] == new.payload  # to the letter: a signature over it still holds
     assert stored["tags"] == list(new.tags)
@@ -37,8 +37,8 @@ async def test_a_job_keeps_all_that_it_was_given(store, connection):
 
 async def test_a_delay_makes_a_job_scheduled_by_the_servers_clock(store, connection):
     (row,) = await store.insert_jobs([a_new_job(delay=60.0)])
-    assert row["state"] == "scheduled"
-    wait = await connection.fetchval("SELECT scheduled_at - inserted_at FROM rxjobs.live_jobs WHERE id = $1", row["id"])
+    assert row.state == "scheduled"
+    wait = await connection.fetchval("SELECT scheduled_at - inserted_at FROM rxjobs.live_jobs WHERE id = $1", row.id)
     assert wait == timedelta(seconds=60)
 
 
@@ -47,8 +47,8 @@ async def test_a_delay_makes_a_job_scheduled_by_the_servers_clock(store, connect
 )
 async def test_an_instant_is_kept_and_decides_the_state(store, connection, instant, state):
     (row,) = await store.insert_jobs([a_new_job(scheduled_at=instant)])
-    assert row["state"] == state
-    assert (await the_row(connection, row["id"]))["scheduled_at"] == instant
+    assert row.state == state
+    assert (await the_row(connection, row.id))["scheduled_at"] == instant
 
 
 async def test_one_refused_row_refuses_its_whole_statement(store, connection):
@@ -64,7 +64,7 @@ async def test_nothing_inserts_nothing(store):
 async def test_ids_go_on_beyond_what_a_javascript_number_holds(store, connection):
     await connection.execute("SELECT setval(pg_get_serial_sequence('rxjobs.live_jobs', 'id'), 9007199254740993)")
     (row,) = await store.insert_jobs([a_new_job()])
-    assert row["id"] == 9007199254740994
+    assert row.id == 9007199254740994
 
 
 async def test_without_notify_nobody_is_woken(connection, database):
