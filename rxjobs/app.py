@@ -269,7 +269,8 @@ class App:
         self._id_is_for = 0
         try:
             async with self, AsyncExitStack() as stack:
-                running = await self._start(chosen, stack)
+                with self._signals.node_starts():
+                    running = await self._start(chosen, stack)
                 try:
                     yield running
                 finally:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from rxjobs.events import Emit, JobsAcked, QueueFetched
 from rxjobs.failure import describe
 from rxjobs.job import Job
+from rxjobs.outcome import Finished
 
 
 def tell_fetched(
@@ -20,11 +22,12 @@ def tell_fetched(
         emit(QueueFetched(queue=queue, requested=requested, jobs=jobs, trigger=trigger, duration=took, error=failure))
 
 
-def tell_acked(emit: Emit, source: object, jobs: Iterable[Job], began: int, error: BaseException | None = None) -> None:
+def tell_acked(emit: Emit, source: object, batch: Sequence[Finished], began: int, error: BaseException | None = None) -> None:
     """Outcomes were written down, or could not be."""
     queue = getattr(source, "queue", None)
     if isinstance(queue, str):
         # without their places in this demand, which who keeps an event would keep with it
-        told = [job if job.hold is None else job.hold.job for job in jobs]
+        told = [finished.job.told for finished in batch]
+        outcomes = Counter(type(finished.outcome).__name__ for finished in batch)
         failure, took = None if error is None else describe(error), time.monotonic_ns() - began
-        emit(JobsAcked(queue=queue, jobs=told, duration=took, error=failure))
+        emit(JobsAcked(queue=queue, jobs=told, duration=took, error=failure, outcomes=outcomes))

@@ -338,7 +338,7 @@ class Ledger:
         self._failures = 0
         self._writing = None
         batch, self._in_write = self._in_write, []
-        tell_acked(self.emit, self.source, [finished.job for finished, _ in batch], self._write_began)
+        tell_acked(self.emit, self.source, [finished for finished, _ in batch], self._write_began)
         self.demand.held -= len(batch)
         for finished, _then in batch:
             copies = self._held.pop(finished.job.id) - 1
@@ -356,7 +356,7 @@ class Ledger:
         first, longest = WRITE_DELAYS
         delay = min(longest, first * 2 ** min(self._failures, 20))
         self._failures += 1
-        tell_acked(self.emit, self.source, [finished.job for finished, _ in self._in_write], self._write_began, error)
+        tell_acked(self.emit, self.source, [finished for finished, _ in self._in_write], self._write_began, error)
         log.error("%d outcomes could not be written down, next try in %g s: %r", len(self._in_write), delay, error)
         self._gathered = [*self._in_write, *self._gathered]
         self._in_write = []

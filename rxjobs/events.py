@@ -70,12 +70,13 @@ class JobDiscarded(JobEvent, frozen=True, kw_only=True):
 
 
 class JobsRescued(Event, frozen=True, kw_only=True):
-    """Jobs of a node that is gone were taken from it; `queues` says how many of each."""
+    """Jobs of a node that is gone were taken from it; `queues` says how many of each, `reason` is heartbeat_lost or worker_gone."""
 
     name = "job.rescue"
     node: str
     ids: list[int]
     queues: Mapping[str, int] = {}
+    reason: str = "heartbeat_lost"
 
 
 class JobsAcked(Event, frozen=True, kw_only=True):
@@ -86,6 +87,8 @@ class JobsAcked(Event, frozen=True, kw_only=True):
     jobs: Sequence[Job]
     duration: int
     error: Failure | None = None
+    outcomes: Mapping[str, int] = {}
+    """How many of the jobs ended how, by the names of outcomes: Complete, Retry, …"""
 
 
 class JobStale(JobEvent, frozen=True, kw_only=True):

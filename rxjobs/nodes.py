@@ -29,11 +29,11 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutorStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What jobs run on: places that are taken, places there are, and calls that wait for one."""
+    """What jobs run on: places that are taken, places there are (None: nobody knows), and calls that wait for one."""
 
     type: str
     usage: int = 0
-    limit: int = 0
+    limit: int | None = 0
     waiting: int = 0
 
 

@@ -109,6 +109,6 @@ def _most_running(scope: Scope, ledger: Ledger) -> int:
 def _vitals(executor: Executor) -> ExecutorVitals | None:
     busy: Any = getattr(executor, "busy", None)
     size: Any = getattr(executor, "size", None)
-    if busy is None or size is None:
+    if busy is None:
         return None
     return ExecutorVitals(EXECUTORS.get(executor.name, names.IN_POOL), busy, size, getattr(executor, "waiting", 0))

@@ -43,84 +43,120 @@ def in_pool(
     return InRemotePool(executor, carrier or carry, attach or carried)
 
 
-class Stuck:
-    """The calls that were cancelled and run on in a pool, where nobody puts anything in their place."""
-
-    def __init__(self, pool: futures.Executor) -> None:
-        self.count = 0
-        self._pool = pool
-
-    def __repr__(self) -> str:
-        return f"in_pool({type(self._pool).__name__}, stuck={self.count})"
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether there is no place left in the pool, or, where nobody knows how many it has, too many are taken."""
-        # the standard library's pools have this, and those that are made like them
-        size = getattr(self._pool, "_max_workers", None)
-        return self.count >= (size if isinstance(size, int) else MOST_STUCK)
-
-    def add(self, arrived: asyncio.Future[None]) -> None:
-        """A call runs on until this is done."""
-        self.count += 1
-        arrived.add_done_callback(self._ended)
-
-    def _ended(self, _: asyncio.Future[None]) -> None:
-        self.count -= 1
-
-
-class InThreadPool(ClosureScheduler):
-    """A pool of threads as an executor."""
+class InPool:
+    """What is in somebody else's pool: the calls that it was given, and those that were cancelled and run on, in whose place
+    nobody puts anything."""
 
     name = "pool"
-    tells_start = True
 
     def __init__(self, pool: futures.Executor) -> None:
         super().__init__()
+        self.calls = 0
+        """How many it was given that have not ended."""
+        self.stuck = 0
         self._pool = pool
-        self._stuck = Stuck(pool)
 
     def __repr__(self) -> str:
-        return repr(self._stuck)
+        return f"in_pool({type(self._pool).__name__}, stuck={self.stuck})"
+
+    @property
+    def size(self) -> int | None:
+        """How many calls it runs at once; None where it does not say."""
+        # the standard library's pools have this, and those that are made like them
+        size = getattr(self._pool, "_max_workers", None)
+        return size if isinstance(size, int) else None
+
+    @property
+    def busy(self) -> int:
+        """How many places are taken, if nobody else uses it."""
+        return self.calls if self.size is None else min(self.calls, self.size)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for one."""
+        return self.calls - self.busy
 
     @property
     def is_worn_out(self) -> bool:
-        """Whether jobs that do not stop have taken every thread."""
-        return self._stuck.takes_all
+        """Whether jobs that do not stop have taken every place, or, where nobody knows how many there are, too many."""
+        return self.stuck >= (MOST_STUCK if self.size is None else self.size)
+
+    async def close(self) -> None:
+        """The pool is its owner's."""
+
+    async def _run(
+        self,
+        call: Call,
+        submit: Callable[[], futures.Future[T]],
+        read: Callable[[T], Ran],
+        interrupt: Callable[[], bool],
+    ) -> Any:
+        reply = Reply()
+        try:
+            future = submit()
+        except Exception as error:
+            raise _broken(error) from error
+        self.calls += 1
+        future.add_done_callback(lambda done: reply.give(_read(done, read)))
+
+        def stop() -> bool:
+            if not future.cancel():
+                interrupt()
+            return future.cancelled()
+
+        try:
+            value = await reply.taken(stop)
+        except asyncio.CancelledError:
+            if not (future.cancel() or future.done()):
+                self._leave_behind(call, reply.leave_behind(), was_told=interrupt())
+                raise asyncio.CancelledError(RUNS_ON) from None
+            self.calls -= 1
+            raise
+        except BaseException:
+            self.calls -= 1
+            raise
+        self.calls -= 1
+        return value
+
+    def _leave_behind(self, call: Call, arrived: asyncio.Future[None], *, was_told: bool) -> None:
+        """A call runs on until this is done."""
+        self.stuck += 1
+        arrived.add_done_callback(self._arrived)
+        if not was_told:
+            log.warning(
+                "job %s (%s) was cancelled and may still run in its pool, which does not stop what it has begun",
+                call.job.id,
+                call.job.type,
+            )
+
+    def _arrived(self, _: asyncio.Future[None]) -> None:
+        self.stuck -= 1
+        self.calls -= 1
+
+
+class InThreadPool(InPool, ClosureScheduler):
+    """A pool of threads as an executor."""
+
+    tells_start = True
 
     async def run(self, call: Call) -> Any:
         """Run the function in a thread of the pool; cancelled, one that runs runs on, and is waited for with stopping.STOP."""
         threaded = ThreadedCall(call)
-        return await _run(call, partial(self._pool.submit, threaded.run), _as_it_is, threaded.interrupt, self._stuck)
-
-    async def close(self) -> None:
-        """The pool is its owner's."""
+        return await self._run(call, partial(self._pool.submit, threaded.run), _as_it_is, threaded.interrupt)
 
     def _begin(self, closure: Callable[[], None]) -> Callable[[], Any]:
         return self._pool.submit(closure).cancel
 
 
-class InRemotePool(NoScheduler):
+class InRemotePool(InPool, NoScheduler):
     """A pool of other processes as an executor: what goes there and comes back is text."""
 
-    name = "pool"
-
     def __init__(self, pool: futures.Executor, carrier: remote.Carrier, attach: remote.Attach) -> None:
-        super().__init__()
+        super().__init__(pool)
         self.carrier = carrier
         self.attach = attach
-        self._pool = pool
         # others, such as Dask, say that a call runs when it has ended
         self.tells_start = isinstance(pool, futures.ProcessPoolExecutor)
-        self._stuck = Stuck(pool)
-
-    def __repr__(self) -> str:
-        return repr(self._stuck)
-
-    @property
-    def is_worn_out(self) -> bool:
-        """Whether jobs that do not stop have taken every place."""
-        return self._stuck.takes_all
 
     async def run(self, call: Call) -> Any:
         """Run the function in the pool; cancelled, one that runs runs on, and is waited for with stopping.STOP."""
@@ -128,10 +164,7 @@ class InRemotePool(NoScheduler):
         submit = partial(self._pool.submit, remote.answer, request)
         if self.tells_start:
             submit = partial(_submit_told, submit, call.start)
-        return await _run(call, submit, remote.read_answer, _cannot, self._stuck)
-
-    async def close(self) -> None:
-        """The pool is its owner's."""
+        return await self._run(call, submit, remote.read_answer, _cannot)
 
 
 def _submit_told(submit: Callable[[], futures.Future[T]], start: Start) -> futures.Future[T]:
@@ -151,40 +184,6 @@ def _submit_told(submit: Callable[[], futures.Future[T]], start: Start) -> futur
     if future.running() and start.at is None:
         start.begin()
     return future
-
-
-async def _run(
-    call: Call,
-    submit: Callable[[], futures.Future[T]],
-    read: Callable[[T], Ran],
-    interrupt: Callable[[], bool],
-    stuck: Stuck,
-) -> Any:
-    reply = Reply()
-    try:
-        future = submit()
-    except Exception as error:
-        raise _broken(error) from error
-    future.add_done_callback(lambda done: reply.give(_read(done, read)))
-
-    def stop() -> bool:
-        if not future.cancel():
-            interrupt()
-        return future.cancelled()
-
-    try:
-        return await reply.taken(stop)
-    except asyncio.CancelledError:
-        if future.cancel() or future.done():
-            raise
-        stuck.add(reply.leave_behind())
-        if not interrupt():
-            log.warning(
-                "job %s (%s) was cancelled and may still run in its pool, which does not stop what it has begun",
-                call.job.id,
-                call.job.type,
-            )
-        raise asyncio.CancelledError(RUNS_ON) from None
 
 
 def _read(done: futures.Future[T], read: Callable[[T], Ran]) -> Ran:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any
 from uuid import UUID
 
@@ -60,7 +61,8 @@ class Lease:
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = threading.Event()
         self._wake: Callable[[], object] = lambda: None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._keep()), name="rxjobs-lease", daemon=True)
+        context = copy_context()  # a thread has none of its maker's
+        self._thread = threading.Thread(target=lambda: context.run(asyncio.run, self._keep()), name="rxjobs-lease", daemon=True)
 
     def start(self) -> None:
         """Begin to renew; the lease itself was taken before."""

@@ -27,6 +27,8 @@ from rxjobs.store.twins import give_way
 log = logging.getLogger("rxjobs.rescue")
 
 BATCH = 1000
+SILENT, UNKNOWN = "heartbeat_lost", "worker_gone"
+"""Why jobs are taken from a node: it renewed its lease no more, or it had left before, and its last claim came after that."""
 ORPHANS_SECONDS = 60.0
 """How often jobs are looked for whose node nobody knows: there are hardly ever any, and it costs a look at the whole table."""
 
@@ -67,13 +69,14 @@ def rescue(
     async def rescue_from_all() -> Done:
         gone = await patiently("looking for dead nodes", lambda: store.expired_nodes(lease_seconds))
         # others may take its jobs; to take them from oneself would only double them
-        return Done(sum([await rescue_from(node, label) for node, label in gone if node != leadership.node]))
+        return Done(sum([await rescue_from(*node) for node in gone if node[0] != leadership.node]))
 
-    async def rescue_from(node: UUID, label: str) -> int:
+    async def rescue_from(node: UUID, label: str, is_unknown: bool) -> int:
         emit(NodeLost(node=str(node)))
+        reason = UNKNOWN if is_unknown else SILENT
         count = 0
         while queues := await take(node):
-            emit(JobsRescued(node=str(node), ids=sorted(queues), queues=Counter(queues.values())))
+            emit(JobsRescued(node=str(node), ids=sorted(queues), queues=Counter(queues.values()), reason=reason))
             count += len(queues)
         await patiently("removing a dead node", lambda: store.bury(node))
         log.warning("node %s (%s) is gone, and %d jobs were taken from it", label or node, node, count)

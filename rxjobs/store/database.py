@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import asyncpg
 
 from rxjobs.errors import InvalidDSN, NoDatabase, NotOpen
+from rxjobs.store.connection import Connection as OurConnection
 from rxjobs.store.lines import Lines, no_connection
 from rxjobs.store.patience import passes
 
@@ -174,6 +175,7 @@ class Database:
     async def _make_pool(self, size: int, *, keep_seconds: float) -> asyncpg.Pool[Any]:
         return await asyncpg.create_pool(
             self.dsn,
+            connection_class=OurConnection,
             min_size=0,  # for any other the pool itself would reconnect, and log each failure, through an outage
             max_size=size,
             max_inactive_connection_lifetime=keep_seconds,
@@ -213,6 +215,7 @@ class Database:
         try:
             return await asyncpg.connect(
                 self.dsn,
+                connection_class=OurConnection,
                 timeout=CONNECT_TIMEOUT,
                 command_timeout=STATEMENT_TIMEOUT,
                 statement_cache_size=self._kept_prepared,

@@ -210,9 +210,9 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
         """Stop leading."""
         await self._run("resign", node)
 
-    async def expired_nodes(self, lease_seconds: float) -> list[tuple[UUID, str]]:
+    async def expired_nodes(self, lease_seconds: float) -> list[tuple[UUID, str, bool]]:
         """The nodes whose lease ran out: id and label."""
-        return [(row["id"], row["label"]) for row in await self._run("expired_nodes", lease_seconds)]
+        return [(row["id"], row["label"], row["is_unknown"]) for row in await self._run("expired_nodes", lease_seconds)]
 
     async def orphans(self, leader: UUID, term: int) -> set[UUID]:
         """Enter as dead the nodes that jobs are claimed by and that are not known; gives their ids."""

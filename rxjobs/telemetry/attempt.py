@@ -5,11 +5,15 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 from opentelemetry.context import Context
+from opentelemetry.trace import SpanContext
 
 from rxjobs.failure import Failure
 from rxjobs.job import Job
 from rxjobs.outcome import Cancel, Complete, Discard, Outcome, Release, Retry, Snooze
 from rxjobs.telemetry import names
+
+MOST = 10_000
+"""So many ended attempts are remembered until they are written."""
 
 
 class TracedFailure(Failure, frozen=True):
@@ -29,6 +33,25 @@ class Attempt:
         self.is_rejected = False
 
 
+class Ended:
+    """The spans of attempts that have ended and whose outcomes are not known to be written: what the span of an ack links to."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._spans: dict[tuple[int, int], SpanContext] = {}
+        self._most = most
+
+    def add(self, job: Job, span: SpanContext) -> None:
+        """An attempt has ended; the oldest is forgotten where there are too many, since some are never written."""
+        if len(self._spans) >= self._most:
+            del self._spans[next(iter(self._spans))]
+        self._spans[job.id, job.attempt] = span
+
+    def find(self, job: Job, *, is_last: bool) -> SpanContext | None:
+        """The span of this attempt; `is_last` forgets it."""
+        key = job.id, job.attempt
+        return self._spans.pop(key, None) if is_last else self._spans.get(key)
+
+
 _attempt: ContextVar[Attempt | None] = ContextVar("rxjobs_attempt", default=None)
 
 
@@ -43,6 +66,13 @@ def attempt_of(job: Job) -> Attempt | None:
     """The attempt of this job that runs here, or did just now."""
     attempt = _attempt.get()
     return attempt if attempt is not None and attempt.job_id == job.id else None
+
+
+WORDS = {
+    "Complete": names.SUCCESS, "Retry": names.RETRY, "Discard": names.DISCARD, "Cancel": names.CANCEL, "Snooze": names.SNOOZE,
+    "Release": names.ABORT,
+}  # fmt: skip
+"""Telemetry's words for outcomes, by the names of these."""
 
 
 def outcome_name(outcome: Outcome, attempt: Attempt | None) -> str:

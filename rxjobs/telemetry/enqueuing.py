@@ -54,30 +54,32 @@ class Enqueuing:
             return None
         try:
             how, tracer = self._tracing.how, self._tracing.tracer
-            ambient = trace.get_current_span().get_span_context()
+            # nobody waits for what cron enqueues: it is not of the trace that its node was started in
+            parent = context.get_current() if enqueuing_for.get() is None else Context()
+            ambient = trace.get_current_span(parent).get_span_context()
             name, attributes = _describe(news)
-            attributes |= {**self._tracing.server, **told_of_baggage(context.get_current(), how.baggage_attributes)}
+            attributes |= {**self._tracing.server, **told_of_baggage(parent, how.baggage_attributes)}
             created: list[Span] = []
             # where nothing is recorded, one context is as good as many
             is_recorded = self._tracing.may_record() and not (ambient.is_valid and not ambient.trace_flags.sampled)
             if 1 < len(news) <= how.create_span_limit and is_recorded:
-                created = [self._create(new) for new in news]
+                created = [self._create(new, parent) for new in news]
             if created:
                 links = [Link(one.get_span_context()) for one in created]
-                span = tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes, links=links)
+                span = tracer.start_span(name, parent, SpanKind.CLIENT, attributes, links)
             else:
-                span = tracer.start_span(name, kind=SpanKind.PRODUCER, attributes=attributes)
+                span = tracer.start_span(name, parent, SpanKind.PRODUCER, attributes)
             if not span.get_span_context().is_valid:
                 return None
-            here = trace.set_span_in_context(span)
-            contexts = [trace.set_span_in_context(one) for one in created]
+            here = trace.set_span_in_context(span, parent)
+            contexts = [trace.set_span_in_context(one, parent) for one in created]
             stamped = [stamp([new], of)[0] for new, of in zip(news, contexts, strict=True)] if created else stamp(news, here)
             return _Insert(span, here, created, stamped)
         except Exception:
             log.exception("no span could be started for what is enqueued")
             return None
 
-    def _create(self, new: NewJob) -> Span:
+    def _create(self, new: NewJob, parent: Context) -> Span:
         attributes: dict[str, Any] = {
             names.MESSAGING_SYSTEM: names.SYSTEM,
             names.OPERATION_NAME: names.CREATE,
@@ -86,7 +88,7 @@ class Enqueuing:
             names.KIND: new.type,
             **self._tracing.server,
         }
-        return self._tracing.tracer.start_span(f"{names.CREATE} {new.queue}", kind=SpanKind.PRODUCER, attributes=attributes)
+        return self._tracing.tracer.start_span(f"{names.CREATE} {new.queue}", parent, SpanKind.PRODUCER, attributes)
 
 
 class _Insert:

@@ -167,7 +167,7 @@ class Instruments:
             names.LEADER_STATUS: lambda node: [(int(node.is_leading), ())],
             names.BREAKERS: _breakers,
             names.EXECUTOR_USAGE: lambda node: [(one.usage, (one.type,)) for one in node.executors],
-            names.EXECUTOR_LIMIT: lambda node: [(one.limit, (one.type,)) for one in node.executors],
+            names.EXECUTOR_LIMIT: lambda node: [(one.limit, (one.type,)) for one in node.executors if one.limit is not None],
             names.EXECUTOR_QUEUE: lambda node: [(one.waiting, (one.type,)) for one in node.executors],
             names.NOTIFY_CONNECTED: lambda node: [(int(node.notify.is_connected), ())] if node.notify else [],
             names.NOTIFY_RECONNECTS: lambda node: [(node.notify.reconnects, ())] if node.notify else [],

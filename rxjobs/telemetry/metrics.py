@@ -200,7 +200,7 @@ class Metrics:
                 tell.stalled.add(self._queue(event.queue))
             case JobsRescued():
                 for queue, count in event.queues.items():
-                    tell.rescues.add(self._queue(queue), names.HEARTBEAT_LOST, count=count)
+                    tell.rescues.add(self._queue(queue), event.reason, count=count)
             case MaintenanceEnded():
                 error = "" if event.error is None else tell.error_type(event.task, event.error)
                 tell.maintenance.by(event.task, error)(event.duration / 1e9)

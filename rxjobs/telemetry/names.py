@@ -76,6 +76,8 @@ FETCH_RESULT = "rxjobs.fetch.result"
 STAGE_NAME = "rxjobs.stage.name"
 STAGE_DISPOSITION = "rxjobs.stage.disposition"
 DROP_REASON = "rxjobs.stage.drop_reason"
+ACKED = "rxjobs.ack"
+"""With an outcome behind it, `rxjobs.ack.success`: how many of a batch ended so."""
 DISCARD_REASON = "rxjobs.discard.reason"
 RESCUE_REASON = "rxjobs.rescue.reason"
 MAINTENANCE_TASK = "rxjobs.maintenance.task"
@@ -106,17 +108,21 @@ SUCCESS, RETRY, DISCARD, CANCEL, SNOOZE, ABORT, REJECT = (
 )  # fmt: skip
 """How an attempt ended. An abort is a run that was stopped, a reject one that an open breaker did not let begin."""
 INSERTED, DEDUPLICATED, REPLACED = "inserted", "deduplicated", "replaced"
-LINK_ENQUEUE, LINK_PREVIOUS, LINK_AMBIENT = "enqueue", "previous_attempt", "ambient"
+LINK_ENQUEUE, LINK_PREVIOUS, LINK_AMBIENT, LINK_ATTEMPT = "enqueue", "previous_attempt", "ambient", "attempt"
 BY_NOTIFY, BY_TIMER, BY_DEMAND = "notify", "timer", "demand"
 EMPTY, PARTIAL, FULL = "empty", "partial", "full"
 ITEM_IN, ITEM_OUT, ITEM_DROPPED, ITEM_ERROR = "in", "out", "dropped", "error"
-HEARTBEAT_LOST, TIMED_OUT, WORKER_GONE = "heartbeat_lost", "timeout", "worker_gone"
+HEARTBEAT_LOST, WORKER_GONE = "heartbeat_lost", "worker_gone"
+"""Why jobs were taken from a node. None is for having run too long: a node that lives ends its own."""
 USED_UP, UNRECOVERABLE = "max_attempts", "unrecoverable"
 RESCUE, PRUNE, PROMOTE, OBSERVE, ELECT = "rescue", "prune", "promote", "observe", "elect"
 ACQUIRED, LOST = "acquired", "lost"
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half_open"
 ON_LOOP, IN_THREAD, IN_PROCESS, IN_POOL = "async", "thread", "process", "pool"
 IDLE, USED = "idle", "used"
+
+ACKED_AS: Mapping[str, str] = {outcome: f"{ACKED}.{outcome}" for outcome in (SUCCESS, RETRY, DISCARD, CANCEL, SNOOZE, ABORT)}
+"""The attribute of an ack that counts an outcome; what was rejected is written as a snooze."""
 
 VALUES: Mapping[str, tuple[str, ...]] = {
     OPERATION_NAME: (ENQUEUE, CREATE, FETCH, PROCESS, ACK),
@@ -127,14 +133,14 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     FETCH_TRIGGER: (BY_NOTIFY, BY_TIMER, BY_DEMAND),
     FETCH_RESULT: (EMPTY, PARTIAL, FULL),
     STAGE_DISPOSITION: (ITEM_IN, ITEM_OUT, ITEM_DROPPED, ITEM_ERROR),
-    RESCUE_REASON: (HEARTBEAT_LOST, TIMED_OUT, WORKER_GONE),
+    RESCUE_REASON: (HEARTBEAT_LOST, WORKER_GONE),
     DISCARD_REASON: (USED_UP, UNRECOVERABLE),
     MAINTENANCE_TASK: (RESCUE, PRUNE, PROMOTE, OBSERVE, ELECT),
     LEADER_EVENT: (ACQUIRED, LOST),
     BREAKER_STATE: (CLOSED, OPEN, HALF_OPEN),
     EXECUTOR_TYPE: (ON_LOOP, IN_THREAD, IN_PROCESS, IN_POOL),
     CONNECTION_STATE: (IDLE, USED),
-    LINK_KIND: (LINK_ENQUEUE, LINK_PREVIOUS, LINK_AMBIENT),
+    LINK_KIND: (LINK_ENQUEUE, LINK_PREVIOUS, LINK_AMBIENT, LINK_ATTEMPT),
 }
 """What an attribute may say where that is a closed set. Queues, job types, stages and breakers are an app's own names."""
 
@@ -338,7 +344,7 @@ SPANS = (
     Span("{stage} {kind}", "internal", "A stage's work on one job, where it is marked as traced or slow.",
         (STAGE_NAME, STAGE_DISPOSITION, DROP_REASON, KIND)),
     Span("ack {queue}", "client", "Outcomes are written; links to the attempts. Off by default.",
-        (*_MESSAGING, MESSAGE_COUNT, ERROR_TYPE)),
+        (*_MESSAGING, MESSAGE_COUNT, *ACKED_AS.values(), ERROR_TYPE)),
     Span("discard {queue}", "internal", "A job becomes a dead letter; child of its last attempt.",
         (DESTINATION, MESSAGE_ID, KIND, ATTEMPT, DISCARD_REASON)),
     *(Span(task, "internal", f"{what}; only where that was any, or failed.", (MAINTENANCE_TASK, MAINTENANCE_COUNT, ERROR_TYPE))
@@ -367,7 +373,7 @@ PROCESS_EXCEPTION = LogEvent(
 JOB_DISCARDED = LogEvent(
     "rxjobs.job.discarded", "WARN", "A job became a dead letter.", (JOB_ID, KIND, DESTINATION, ATTEMPT, DISCARD_REASON)
 )
-JOB_RESCUED = LogEvent("rxjobs.job.rescued", "WARN", "A job was taken from a node that is gone.", (JOB_ID, WORKER))
+JOB_RESCUED = LogEvent("rxjobs.job.rescued", "WARN", "A job was taken from a node that is gone.", (JOB_ID, WORKER, RESCUE_REASON))
 BREAKER_MOVED = LogEvent("rxjobs.breaker.transition", "WARN", "A breaker moved.", (BREAKER_NAME, BREAKER_BEFORE, BREAKER_STATE))
 LEADER_CHANGED = LogEvent(
     "rxjobs.leader.changed", "INFO", "This node began or ceased to lead.", (WORKER, LEADER_EVENT, LEADER_TERM)

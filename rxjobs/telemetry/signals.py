@@ -13,6 +13,7 @@ from rxjobs.telemetry import names
 from rxjobs.telemetry.enqueuing import Enqueuing
 from rxjobs.telemetry.metrics import Metrics
 from rxjobs.telemetry.providers import Telemetry
+from rxjobs.telemetry.quiet import node_starts
 from rxjobs.telemetry.telling import Telling
 from rxjobs.telemetry.tracing import Tracing
 
@@ -43,6 +44,9 @@ class Signals:
     def around_inserts(self) -> list[Callable[..., Any]]:
         """What wraps each call that enqueues, the outermost first."""
         return [self._enqueuing.around_insert, self.metrics.around_insert]
+
+    node_starts = staticmethod(node_starts)
+    """The context manager in which a node starts, so that what it asks by itself begins no traces."""
 
     def opened(self, dsn: str) -> None:
         """The app works with this database."""

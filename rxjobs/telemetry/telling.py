@@ -25,7 +25,7 @@ from rxjobs.events import (
 from rxjobs.failure import Failure
 from rxjobs.job import Job
 from rxjobs.telemetry import names
-from rxjobs.telemetry.attempt import attempt_of
+from rxjobs.telemetry.attempt import WORDS, attempt_of
 from rxjobs.telemetry.context import stored
 from rxjobs.telemetry.failing import Logs, tell_exception
 from rxjobs.telemetry.providers import Telemetry
@@ -62,7 +62,7 @@ class Telling:
                     self._batch(event, names.FETCH, names.RECEIVE, _creations(event.jobs), more)
             case JobsAcked():
                 if how.ack_spans:
-                    self._batch(event, names.ACK, names.SETTLE, _creations(event.jobs), {})
+                    self._batch(event, names.ACK, names.SETTLE, self._attempts(event), _counted(event))
             case StageWorked():
                 if how.stage_spans == "slow" or (how.stage_spans == "traced" and event.is_traced):
                     self._stage(event)
@@ -103,6 +103,15 @@ class Telling:
             attributes[names.DROP_REASON] = event.reason
         self._over(f"{event.stage} {event.job.type}", event, parent, attributes, event.duration)
 
+    def _attempts(self, event: JobsAcked) -> list[Link]:
+        """Links to the spans of the attempts whose outcomes were written; one that failed is tried again, and needs them too."""
+        links: list[Link] = []
+        for job in event.jobs:
+            attempt = self._tracing.ended.find(job, is_last=event.error is None)
+            if attempt is not None and len(links) < LINKS:
+                links.append(Link(attempt, {names.LINK_KIND: names.LINK_ATTEMPT}))
+        return links
+
     def _discarded(self, event: JobDiscarded) -> None:
         job, attempt = event.job, attempt_of(event.job)
         context = stored(job.meta) if attempt is None or attempt.context is None else attempt.context
@@ -126,8 +135,9 @@ class Telling:
         elif not self._logs.are_on:
             return
         elif isinstance(event, JobsRescued):
+            why = {names.WORKER: event.node, names.RESCUE_REASON: event.reason}
             for id_ in event.ids:
-                self._logs.tell(names.JOB_RESCUED, {names.JOB_ID: str(id_), names.WORKER: event.node})
+                self._logs.tell(names.JOB_RESCUED, {names.JOB_ID: str(id_), **why})
         else:
             change = names.ACQUIRED if isinstance(event, LeaderWon) else names.LOST
             of = {names.WORKER: event.node, names.LEADER_EVENT: change, names.LEADER_TERM: event.term}
@@ -152,6 +162,11 @@ class Telling:
         if error is not None:
             tell_exception(span, error)
         span.end(event.system_time)
+
+
+def _counted(event: JobsAcked) -> dict[str, int]:
+    """How many of a batch ended how."""
+    return {names.ACKED_AS[word]: count for name, count in event.outcomes.items() if (word := WORDS.get(name)) is not None}
 
 
 def _creations(jobs: Iterable[Job]) -> list[Link]:

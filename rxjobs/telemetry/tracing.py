@@ -23,7 +23,7 @@ from rxjobs.job import Job
 from rxjobs.outcome import Discard, Outcome, Release, Retry
 from rxjobs.perform import Middleware, Next, waited
 from rxjobs.telemetry import names
-from rxjobs.telemetry.attempt import Attempt, TracedFailure, begin, outcome_name
+from rxjobs.telemetry.attempt import Attempt, Ended, TracedFailure, begin, outcome_name
 from rxjobs.telemetry.context import linkable, stored, told_of_baggage
 from rxjobs.telemetry.failing import Failing
 from rxjobs.telemetry.providers import Mode, Telemetry, is_set
@@ -47,6 +47,8 @@ class Tracing:
         self.tracer = telemetry.tracer
         self.server: Mapping[str, str | int] = {}
         """Where the database is, once that is known."""
+        self.ended = Ended()
+        """Attempts that no ack has told of yet; only where acks have spans."""
         self._failing = Failing(telemetry)
         self._is_on = telemetry.tracer_provider is not None
         self._look_again = 0.0
@@ -149,6 +151,8 @@ class Tracing:
                 if job.hold is not None and getattr(job.hold, "is_lost", False):
                     span.add_event(names.SPAN_HEARTBEAT_LOST)
                 span.end()
+                if self.how.ack_spans:
+                    self.ended.add(job, span.get_span_context())
         except Exception:
             log.exception("a span could not be ended")
 

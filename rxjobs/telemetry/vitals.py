@@ -29,11 +29,11 @@ class StageVitals(NamedTuple):
 
 
 class ExecutorVitals(NamedTuple):
-    """Executors of one type: places that are taken, places there are, and calls that wait for one."""
+    """An executor: places that are taken, places there are (None where nobody knows), and calls that wait for one."""
 
     type: str
     usage: int
-    limit: int
+    limit: int | None
     waiting: int
 
 

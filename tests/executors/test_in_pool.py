@@ -102,6 +102,36 @@ async def test_a_call_that_is_cancelled_while_it_waits_never_starts():
     assert started == []
 
 
+async def test_it_tells_of_its_places_and_of_calls_that_wait():
+    with futures.ThreadPoolExecutor(1) as pool:
+        executor, block = in_pool(pool), threading.Event()
+        running = [asyncio.create_task(executor.run(call_of(lambda: block.wait(10)))) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert (executor.size, executor.busy, executor.waiting) == (1, 1, 2)
+        block.set()
+        await asyncio.gather(*running)
+    assert (executor.busy, executor.waiting) == (0, 0)
+
+
+async def test_of_a_pool_that_does_not_tell_its_size_the_calls_that_it_has_are_told():
+    class Elsewhere(futures.Executor):
+        def __init__(self):
+            self.given = []
+
+        def submit(self, function, /, *args, **kwargs):
+            self.given.append(futures.Future())
+            return self.given[-1]
+
+    pool = Elsewhere()
+    executor = in_pool(pool)
+    running = asyncio.create_task(caught(executor, call_of(conformance_jobs.add, 1)))
+    await asyncio.sleep(0)
+    assert (executor.size, executor.busy, executor.waiting) == (None, 1, 0)
+    pool.given[0].set_exception(OSError("the cluster is gone"))
+    assert isinstance(await running, PoolBroken)
+    assert executor.busy == 0
+
+
 async def test_a_cancelled_job_that_runs_on_is_told(threads, caplog):
     executor, block, begun = in_pool(threads), threading.Event(), threading.Event()
 

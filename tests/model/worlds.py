@@ -209,7 +209,7 @@ class Postgres(Memory):
 
     def expired(self) -> set[UUID]:
         nodes = super().expired()
-        assert {node for node, _ in self._do(self._store.expired_nodes(0.0))} == nodes
+        assert {node for node, *_ in self._do(self._store.expired_nodes(0.0))} == nodes
         return nodes
 
     def rescue(self, node: UUID, leader: UUID, term: int, limit: int) -> set[int]:

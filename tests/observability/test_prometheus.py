@@ -119,20 +119,17 @@ def broken(event):
 
 
 app.events.subscribe(broken)
-def source(queue):
-    types = [name for name, definition in app.definitions.items() if definition.how.queue == queue]
-    return app.source(queue, max_demand=20, where={"types": types})
 
 
 for queue in ("clock", "text"):
-    app.pipeline(source(queue).pipe(rj.execute(concurrency=10), rj.ack()), queue)
+    app.pipeline(app.source(queue, max_demand=20).pipe(rj.execute(concurrency=10), rj.ack()), queue)
 app.pipeline(
-    source("mail").pipe(
+    app.source("mail", max_demand=20).pipe(
         rj.filter(lambda job: job.type != "unwanted", name="wanted"), rj.enrich(look_up), rj.execute(concurrency=10), rj.ack()
     ),
     "mail",
 )
-app.pipeline(source("bulk").pipe(rj.buffer(3, 0.2), rj.execute_batch(write_all), rj.ack()), "bulk")
+app.pipeline(app.source("bulk", max_demand=20).pipe(rj.buffer(3, 0.2), rj.execute_batch(write_all), rj.ack()), "bulk")
 """
 
 UNTOLD = {

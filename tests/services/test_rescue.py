@@ -40,7 +40,9 @@ async def test_the_jobs_of_dead_nodes_are_taken_and_told_and_the_nodes_removed(c
     assert await states(connection, [*ids, its]) == ["available"] * 6 + ["executing"]
     assert [row["id"] for row in await connection.fetch("SELECT id FROM rxjobs.nodes")] == [own]
     assert sorted(event.node for event in events if isinstance(event, NodeLost)) == sorted(map(str, dead))
-    assert sorted(id_ for event in events if isinstance(event, JobsRescued) for id_ in event.ids) == ids
+    told = [event for event in events if isinstance(event, JobsRescued)]
+    assert sorted(id_ for event in told for id_ in event.ids) == ids
+    assert {event.reason for event in told} == {"heartbeat_lost"}
 
 
 async def test_a_node_takes_nothing_from_itself(connection, store, scheduler):

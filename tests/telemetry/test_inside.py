@@ -57,13 +57,15 @@ def told() -> str:
     return ":".join(map(str, look()[:2]))
 
 
-async def test_each_job_in_a_child_process_is_inside_its_own_attempt(app, spans):
-    executor = rj.in_processes(1)
+async def test_each_of_a_thousand_jobs_in_child_processes_is_inside_its_own_attempt(app, spans):
+    executor = rj.in_processes(2)
     definition = app.job(name="work", queue="far", executor=executor, record=True)(told)
+    app.pipeline(app.source("far", max_demand=JOBS).pipe(rj.execute(concurrency=JOBS), rj.ack()))
     async with app:
-        rows = await app.enqueue_many([definition.new() for _ in range(50)])
-        await run_until_done(app, 50)
-        results = {row.id: await row.result(timeout=10) for row in rows}
+        rows = await app.enqueue_many([definition.new() for _ in range(JOBS)])
+        await run_until_done(app, JOBS)
+        results = {job.id: job.result for job in await app.jobs.list(queue="far", limit=JOBS)}
+    assert results.keys() == {row.id for row in rows}
     attempts = {int(span.attributes["messaging.message.id"]): span for span in named(spans, "process far")}
     assert results == {id_: f"{span.context.trace_id:032x}:{span.context.span_id}" for id_, span in attempts.items()}
     assert {span.attributes["rxjobs.job.executor"] for span in attempts.values()} == {"process"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 from opentelemetry.sdk._logs import LoggerProvider
@@ -65,6 +66,28 @@ def test_fetches_and_acks_are_spans_where_that_is_asked_for(tracer_provider, spa
     assert fetch.end_time - fetch.start_time == 1_000_000
     assert (ack.name, ack.status.status_code, ack.attributes["error.type"]) == ("ack mail", StatusCode.ERROR, "OSError")
     assert ack.events[0].attributes["exception.message"] == "away"
+
+
+async def test_the_span_of_an_ack_links_to_the_attempts_that_it_writes_down(dsn, tracer_provider, spans):
+    app = rj.App(dsn, telemetry=Telemetry(tracer_provider=tracer_provider, spans={"ack": True}), migrate=True, poll_seconds=0.1)
+
+    @app.job(name="send", queue="mail", max_attempts=1)
+    async def send(n):
+        if n == 1:
+            raise LookupError("gone")
+
+    async with app:
+        await app.enqueue_many([send.new(n) for n in range(3)])
+        await run_until_done(app, 3)
+    attempts, acks = named(spans, "process mail"), named(spans, "ack mail")
+    links = [link for ack in acks for link in ack.links]
+    assert {link.context.span_id for link in links} == {attempt.context.span_id for attempt in attempts}
+    assert {link.attributes["rxjobs.link.kind"] for link in links} == {"attempt"}
+    assert len(links) == len(attempts) == 3
+    counted = Counter()
+    for ack in acks:
+        counted.update({name: count for name, count in ack.attributes.items() if name.startswith("rxjobs.ack.")})
+    assert counted == {"rxjobs.ack.success": 2, "rxjobs.ack.discard": 1}
 
 
 def test_they_are_not_where_it_is_not(tracer_provider, spans):
@@ -131,13 +154,14 @@ async def test_stages_of_a_pipeline_tell_of_themselves(app, spans):
 
 def test_what_happens_to_nodes_and_their_jobs_is_told_as_named_log_events(tracer_provider, logger_provider, exporter):
     hear = telling(tracer_provider, logger_provider).hear
-    hear(JobsRescued(node="n", ids=[7, 8], queues={"mail": 2}))
+    hear(JobsRescued(node="n", ids=[7], queues={"mail": 1}))
+    hear(JobsRescued(node="n", ids=[8], queues={"mail": 1}, reason="worker_gone"))
     hear(LeaderWon(node="n", term=3))
     hear(LeaderLost(node="n", term=3))
     told = [(one.log_record.event_name, dict(one.log_record.attributes)) for one in exporter.get_finished_logs()]
     assert told == [
-        ("rxjobs.job.rescued", {"rxjobs.job.id": "7", "rxjobs.worker.id": "n"}),
-        ("rxjobs.job.rescued", {"rxjobs.job.id": "8", "rxjobs.worker.id": "n"}),
+        ("rxjobs.job.rescued", {"rxjobs.job.id": "7", "rxjobs.worker.id": "n", "rxjobs.rescue.reason": "heartbeat_lost"}),
+        ("rxjobs.job.rescued", {"rxjobs.job.id": "8", "rxjobs.worker.id": "n", "rxjobs.rescue.reason": "worker_gone"}),
         ("rxjobs.leader.changed", {"rxjobs.worker.id": "n", "rxjobs.leader.event": "acquired", "rxjobs.leader.term": 3}),
         ("rxjobs.leader.changed", {"rxjobs.worker.id": "n", "rxjobs.leader.event": "lost", "rxjobs.leader.term": 3}),
     ]

@@ -18,7 +18,7 @@ from rxjobs.telemetry.providers import Telemetry
 from rxjobs.telemetry.signals import server_of
 from rxjobs.telemetry.tracing import Tracing
 from rxjobs.testing.jobs import a_job, job_type
-from tests.telemetry.seen import named, run_until_done
+from tests.telemetry.seen import named, run_until_done, until
 
 A_TRACE, A_SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 SAMPLED = {"traceparent": f"00-{A_TRACE:032x}-{A_SPAN:016x}-01"}
@@ -460,6 +460,38 @@ async def test_a_run_that_is_stopped_is_an_abort_and_no_error(tracing, spans):
     assert isinstance(await task, rj.Release)
     (span,) = spans.get_finished_spans()
     assert (span.attributes["rxjobs.job.outcome"], span.status.status_code) == ("abort", StatusCode.UNSET)
+
+
+async def test_an_attempt_whose_node_lost_its_lease_says_so_and_is_an_abort(app, spans):
+    begun = asyncio.Event()
+
+    @app.job(name="wait", queue="mail")
+    async def wait():
+        begun.set()
+        await asyncio.sleep(60)
+
+    async with app, app.running() as running:
+        await wait.enqueue()
+        await asyncio.wait_for(begun.wait(), 20)
+        running.cut_off()
+        await until(lambda: named(spans, "process mail"))
+        running.restore()
+    (process, *_) = named(spans, "process mail")
+    assert [event.name for event in process.events] == ["rxjobs.heartbeat.lost"]
+    assert (process.attributes["rxjobs.job.outcome"], process.status.status_code) == ("abort", StatusCode.UNSET)
+
+
+async def test_what_cron_enqueues_is_a_trace_of_its_own_that_names_the_entry(app, spans, tracer):
+    @app.job(name="tick", queue="clock")
+    async def tick(): ...
+
+    app.cron("* * * * * *", tick.new(), name="each second")
+    with tracer.start_as_current_span("host"):
+        async with app, app.running():
+            await until(lambda: named(spans, "process clock"))
+    enqueue, process = named(spans, "enqueue clock")[0], named(spans, "process clock")[0]
+    assert (enqueue.parent, enqueue.attributes["rxjobs.cron.name"]) == (None, "each second")
+    assert process.parent.span_id == enqueue.context.span_id
 
 
 async def test_a_job_that_an_open_breaker_keeps_back_is_a_reject(app, spans):

@@ -1,0 +1,45 @@
+"""Our connections to PostgreSQL: what a node asks on them by itself begins no traces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from rxjobs.telemetry.quiet import quiet
+
+if TYPE_CHECKING:
+    Theirs = asyncpg.Connection[Any]  # which can be written of its stubs alone
+else:
+    Theirs = asyncpg.Connection
+
+
+class Connection(Theirs):
+    """A connection whose statements are in the trace that they belong to, and in none where they belong to none."""
+
+    # what asks goes through one of these, also BEGIN, COMMIT and LISTEN; instrumentations wrap those of the base class
+
+    async def execute(self, *args: Any, **kwargs: Any) -> Any:
+        """As asyncpg's."""
+        with quiet():
+            return await super().execute(*args, **kwargs)
+
+    async def executemany(self, *args: Any, **kwargs: Any) -> Any:
+        """As asyncpg's."""
+        with quiet():
+            return await super().executemany(*args, **kwargs)
+
+    async def fetch(self, *args: Any, **kwargs: Any) -> Any:
+        """As asyncpg's."""
+        with quiet():
+            return await super().fetch(*args, **kwargs)
+
+    async def fetchrow(self, *args: Any, **kwargs: Any) -> Any:
+        """As asyncpg's."""
+        with quiet():
+            return await super().fetchrow(*args, **kwargs)
+
+    async def fetchval(self, *args: Any, **kwargs: Any) -> Any:
+        """As asyncpg's."""
+        with quiet():
+            return await super().fetchval(*args, **kwargs)
