@@ -21,12 +21,12 @@ from rxjobs.backoff import Backoff
 from rxjobs.breakers import Breakers
 from rxjobs.call import Executor
 from rxjobs.callables import Callables
-from rxjobs.client import Client
+from rxjobs.client import Around, Client
 from rxjobs.codec import Codec, checked
 from rxjobs.cron import Cron
 from rxjobs.dead_letters import DeadLetters
 from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, NewJob, Options, options_of
-from rxjobs.enqueued import Enqueued
+from rxjobs.enqueued import Enqueued, Following
 from rxjobs.errors import DuplicateJobType, InvalidOption, NotOpen, UnknownJobType, UnknownQueue
 from rxjobs.event_stream import EventStream
 from rxjobs.events import Emit
@@ -87,7 +87,7 @@ class App:
         self.cron = Cron(lambda: self.store, self._client_here)
         self.queues = Queues(lambda: self.store, self.definitions, self._queues_taken, self.looks)
         self._telemetry = telemetry or Telemetry()
-        self.sync = Sync(self._twin, self._joining_client)
+        self.sync = Sync(self._twin, self.client)
         self._signals = Signals(self._telemetry, self.definitions, self._queues_taken, self.events)
         self.circuits = Circuits(self.events.emit)
         self.breakers = Breakers(lambda: self.store, self.definitions, self.circuits, self.looks)
@@ -102,6 +102,7 @@ class App:
         self._dsn: str | None = None
         self._store: Store | None = None
         self._client: Client | None = None
+        self.client_instead: Client | None = None
         self._opened_in: asyncio.AbstractEventLoop | None = None
         self._openings = 0
         self._is_running = self._ends_process = False
@@ -170,11 +171,10 @@ class App:
 
     def definition(self, name: str) -> Definition[..., Any]:
         """The job type of a name; raises UnknownJobType."""
-        try:
-            return self.definitions[name]
-        except KeyError:
-            known = ", ".join(sorted(self.definitions)) or "none"
-            raise UnknownJobType(f"there is no job type {name!r} in this app; it has {known}") from None
+        if (found := self.definitions.get(name)) is not None:
+            return found
+        known = ", ".join(sorted(self.definitions)) or "none"
+        raise UnknownJobType(f"there is no job type {name!r} in this app; it has {known}")
 
     # the client side
 
@@ -209,7 +209,8 @@ class App:
     def store(self) -> Store:
         """The statements of this app's schema, once it is open."""
         self._client_here()
-        assert self._store is not None  # noqa: S101 - open
+        if self._store is None:
+            raise NotOpen("there is no database while jobs run inline: look at what inline gives, or use drain instead")
         return self._store
 
     async def __aenter__(self) -> App:
@@ -260,7 +261,7 @@ class App:
         A job whose code does not stop in time, such as a plain function in a thread, is not released. It runs on, but its outcome
         is not written down any more: its lease runs out, and then others may take it, though it may still run here.
         """
-        chosen = self._choose(pipelines)
+        chosen = self.chosen(pipelines)
         if self._is_running:
             raise NotOpen("this app runs already: give all its pipelines to one app.running(...), or make a second App")
         self._is_running = True
@@ -287,10 +288,7 @@ class App:
         for queue in concurrency:
             if queue not in queues:
                 raise UnknownQueue(f"no job type of this app names the queue {queue!r}; there are {', '.join(queues) or 'none'}")
-        return [
-            Pipeline(queue, default_pipeline(self.source(queue, max_demand=2 * limit), limit))
-            for queue, limit in concurrency.items()
-        ]
+        return [Pipeline(one, default_pipeline(self.source(one, max_demand=2 * n), n)) for one, n in concurrency.items()]
 
     # what a source asks of the process it runs in
 
@@ -323,50 +321,54 @@ class App:
 
     # inside
 
-    def _joining_client(self) -> Client:
-        """A client for callers with connections of their own: it has none."""
-        store = Store(Database(""), self.settings.schema, notify=self.settings.notify, max_args_bytes=self.max_args_bytes)
-        return Client(store, self.events, self._middleware.around_inserts, made=self._callables.made)
+    def client(self, store: Store | None = None, jobs: Following | None = None, innermost: Sequence[Around] = ()) -> Client:
+        """What enqueues for this app, and wraps that as the app does: into a store, or only over what connections callers have."""
+        how, around = self.settings, self._middleware.around_inserts
+        store = store or Store(Database(""), how.schema, notify=how.notify, max_args_bytes=how.max_args_bytes)
+        around = [*around, *innermost] if innermost else around
+        return Client(store, self.events, around, jobs, self.poll_seconds, self._callables.made)
 
     def _twin(self) -> App:
         """Another app for the same jobs, to be open in another event loop."""
-        twin = App(telemetry=self._telemetry, codec=self.codec, **dataclasses.asdict(self.settings))
+        has: Any = {"telemetry": self._telemetry, "codec": self.codec, "callables": self._callables.patterns}
+        twin = App(**has, **dataclasses.asdict(self.settings))
         twin.definitions.update(self.definitions)
+        twin.events, twin._middleware.around_inserts = self.events, self._middleware.around_inserts
         return twin
 
     def _declare(self, function: Callable[..., Any], options: Options) -> Definition[..., Any]:
         if options.name in self.definitions:
             raise DuplicateJobType(f"two job types are named {options.name!r}; give one of them another name: @app.job(name=...)")
         definition: Definition[..., Any] = Definition(function, self, options)
-        executor = options.executor or (self._loop_executor if definition.is_async else self._thread_executor)
-        self._middleware.add(definition, executor)
+        own = self._loop_executor if definition.is_async else self._thread_executor
+        self._middleware.add(definition, options.executor or own)
         self.definitions[options.name] = definition
         return definition
 
-    def _choose(self, pipelines: Sequence[Observable[Any] | Pipeline]) -> list[Pipeline]:
+    def chosen(self, pipelines: Sequence[Observable[Any] | Pipeline] = ()) -> list[Pipeline]:
+        """These pipelines, or those declared, or one for each queue of the job types: what `run` runs."""
         chosen = [named(stream, f"pipeline-{place}") for place, stream in enumerate(pipelines, 1)]
         if not chosen and self._pipelines:
             self.queues.warn_of_those_that_wait()
-        chosen = chosen or self._pipelines or self.default_pipelines()
-        if not chosen:
-            raise InvalidOption("there is nothing to run: this app has no job type and no pipeline; declare one with @app.job")
-        return chosen
+        if chosen := chosen or self._pipelines or self.default_pipelines():
+            return chosen
+        raise InvalidOption("there is nothing to run: this app has no job type and no pipeline; declare one with @app.job")
 
     async def _open(self) -> None:
-        stack = self._stack
-        self._dsn = await stack.enter_async_context(served(self.settings.dsn))
+        stack, how = self._stack, self.settings
+        self._dsn = await stack.enter_async_context(served(how.dsn))
         self._signals.opened(self._dsn)
         database = Database(self._dsn)
         await database.open()
         stack.push_async_callback(database.close)
-        schema = self.settings.schema
-        await migrations.make_ready(database, schema, migrates=self.settings.migrate or is_embedded(self.settings.dsn))
-        self._store = Store(database, schema, notify=self.settings.notify, max_args_bytes=self.max_args_bytes)
-        around, made = self._middleware.around_inserts, self._callables.made
-        self._client = Client(self._store, self.events, around, self.jobs, self.poll_seconds, made)
+        await migrations.make_ready(database, how.schema, migrates=how.migrate or is_embedded(how.dsn))
+        self._store = Store(database, how.schema, notify=how.notify, max_args_bytes=how.max_args_bytes)
+        self._client = self.client(self._store, self.jobs)
         stack.push_async_callback(self._client.finish)
 
     def _client_here(self) -> Client:
+        if self.client_instead:
+            return self.client_instead
         if self._client is None:
             raise NotOpen("the app is not open: enqueue inside `async with app:`, or while app.run() or app.running() is on")
         try:
@@ -381,7 +383,7 @@ class App:
         how, scheduler = self.settings, LoopScheduler(asyncio.get_running_loop())
         running = Running(
             pipelines, scheduler, self.events,
-            max_restarts=how.max_restarts, restart_window=how.restart_window, max_memory=how.max_memory, executors=self._executors,
+            max_restarts=how.max_restarts, restart_window=how.restart_window, max_memory=how.max_memory, executors=self.executors,
         )  # fmt: skip
         node = Node(
             self.id, how, self.store, self.events, self._signals.metrics, self.definitions, self.looks, self.cron, self.breakers,
@@ -394,6 +396,6 @@ class App:
         running.start()
         return running
 
-    def _executors(self) -> set[Executor]:
-        named = {definition.how.executor for definition in self.definitions.values()}
-        return {self._thread_executor, *(executor for executor in named if executor is not None)}
+    def executors(self) -> set[Executor]:
+        """What its job types' functions run on that may have to be closed."""
+        return {self._thread_executor, *(one.how.executor for one in self.definitions.values() if one.how.executor is not None)}

@@ -58,7 +58,7 @@ class Breakers:
     async def list(self) -> list[BreakerState]:
         """The breakers of this app's job types, and of all others that have failed."""
         found = {row["type"]: BreakerState(**row) for row in await self._store().list_breakers()}
-        return [found.get(name) or BreakerState(name) for name in sorted({*found, *self._circuits.names})]
+        return [found.get(name) or BreakerState(name) for name in sorted({*found, *self._own})]
 
     async def open(self, name: str) -> bool:
         """Start no job of a type on any node until its breaker is closed by hand; gives whether that is new.
@@ -78,9 +78,14 @@ class Breakers:
         await self._looks.look()
         return is_new
 
+    @property
+    def _own(self) -> set[str]:
+        """The job types of this app that have one."""
+        return {name for name, definition in self._definitions.items() if definition.how.breaker is not None}
+
     async def _check(self, name: str) -> None:
         if name in self._definitions:
-            if name not in self._circuits.names:
+            if name not in self._own:
                 raise InvalidOption(f"job type {name!r} has no breaker: it is declared with breaker=None")
         elif not await self._store().is_known_type(name):
             known = ", ".join(one.type for one in await self.list()) or "none"

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextvars import copy_context
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rxjobs.client import BATCH, Client
 from rxjobs.definition import NewJob
 from rxjobs.enqueued import Enqueued
 from rxjobs.errors import NotOpen
-from rxjobs.store.joining import is_asynchronous
+from rxjobs.store.joining import awaited_inside, is_asynchronous
 
 if TYPE_CHECKING:
     from rxjobs.app import App
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLOSE_SECONDS = 5.0
+
+
+class Instead(Protocol):
+    """What answers calls in the place of an app that is open."""
+
+    def call(self, ask: Callable[[App], Awaitable[T]]) -> T: ...
 
 
 class Sync:
@@ -37,6 +43,8 @@ class Sync:
     def __init__(self, twin: Callable[[], App], client: Callable[[], Client]) -> None:
         self._twin = twin
         self._client = client
+        self.instead: Instead | None = None
+        """Where calls go instead of to a thread: the inline mode of tests."""
         self._lock = threading.Lock()
         self._portal: Portal | None = None
         self._forked: list[Portal] = []
@@ -44,40 +52,56 @@ class Sync:
 
     def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         """As app.enqueue; with `connection` as part of its transaction."""
-        if connection is not None:
-            return _driven(self._joining(connection).enqueue(new, connection))
+        if connection is not None and self.instead is None:
+            return self._joining(connection, lambda client, over: client.enqueue(new, over))
         return self._call(lambda app: app.enqueue(new))
 
     def enqueue_many(self, news: Iterable[NewJob], connection: Any = None) -> list[Enqueued]:
         """As app.enqueue_many; with `connection` as part of its transaction."""
-        if connection is not None:
-            return _driven(self._joining(connection).enqueue_many(news, connection))
-        return list(self.stream_many(news))
+        return list(self.stream_many(news, connection))
 
-    def stream_many(self, news: Iterable[NewJob]) -> Iterator[Enqueued]:
-        """As app.stream_many: a batch is inserted when its first row is asked for."""
+    def stream_many(self, news: Iterable[NewJob], connection: Any = None) -> Iterator[Enqueued]:
+        """As app.stream_many: a batch is inserted when its first row is asked for; with `connection` as part of its transaction."""
         left = iter(news)
         while batch := list(islice(left, BATCH)):
-            yield from self._call(lambda app: app.enqueue_many(batch))
+            if connection is not None and self.instead is None:
+                yield from self._joining(connection, lambda client, over: client.enqueue_many(batch, over))
+            else:
+                yield from self._call(lambda app: app.enqueue_many(batch))
 
     def perform(self, new: NewJob, timeout: float | None = None) -> Any:
         """As app.perform: insert a job and wait for its end."""
         return self._call(lambda app: app.perform(new, timeout))
 
+    def migrate(self) -> list[str]:
+        """As app.migrate: bring the schema up to date; needs no thread, since there is nothing to be open yet."""
+        _refuse_in_a_loop()
+        return asyncio.run(self._twin().migrate())
+
     @property
     def jobs(self) -> Any:
-        """As app.jobs: get, list, count, cancel, retry, delete, result."""
+        """As app.jobs: get, list, count, cancel, retry, redrive, delete, result."""
         return Blocking(lambda app: app.jobs, self._call)
 
     @property
     def queues(self) -> Any:
-        """As app.queues: list, pause, resume, scale."""
+        """As app.queues: list, pause, resume, scale, limit, rate, share."""
         return Blocking(lambda app: app.queues, self._call)
 
     @property
     def cron(self) -> Any:
         """As app.cron: list, add, pause, resume, remove, run."""
         return Blocking(lambda app: app.cron, self._call)
+
+    @property
+    def breakers(self) -> Any:
+        """As app.breakers: list, open, close."""
+        return Blocking(lambda app: app.breakers, self._call)
+
+    @property
+    def nodes(self) -> Any:
+        """As app.nodes: list."""
+        return Blocking(lambda app: app.nodes, self._call)
 
     def close(self) -> None:
         """Close the connections and end the thread, if there is one; the next call starts another."""
@@ -86,13 +110,18 @@ class Sync:
         if portal is not None and portal.pid == os.getpid():
             portal.close()
 
-    def _joining(self, connection: Any) -> Client:
+    def _joining(self, connection: Any, ask: Callable[[Client, Any], Coroutine[Any, Any, T]]) -> T:
         if is_asynchronous(connection):
             raise NotOpen("app.sync takes a synchronous connection; over an asynchronous one, await app.enqueue(new, connection)")
-        return self._client()
+        if (adapted := awaited_inside(connection)) is not None:
+            found: T = adapted.run_async(lambda driver: ask(self._client(), driver))
+            return found
+        return _driven(ask(self._client(), connection))
 
     def _call(self, ask: Callable[[App], Awaitable[T]]) -> T:
         _refuse_in_a_loop()
+        if self.instead is not None:
+            return self.instead.call(ask)
         return self._open_portal().call(ask)
 
     def _open_portal(self) -> Portal:

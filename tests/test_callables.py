@@ -57,7 +57,7 @@ async def test_what_is_not_allowed_is_refused_when_it_is_made_and_when_it_runs(d
         with pytest.raises(rj.NotAllowed, match=r"lets no job call 'tests\.called\.where': its callables are tests\.called\.note"):
             await app.enqueue(rj.call(called.where, 1))
         with pytest.raises(rj.NotAllowed, match="its callables are none"):
-            await rj.App(dsn)._joining_client().enqueue(rj.call(called.note))
+            await rj.App(dsn).client().enqueue(rj.call(called.note))
         forged = await generous.enqueue(rj.call(called.where, 1))
         async with app.running():
             await until_ended(app, forged.id, states=["retryable"])

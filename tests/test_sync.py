@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -59,6 +60,65 @@ def test_a_million_could_be_streamed(app, work):
     next(rows)
     assert len(taken) == 1000
     assert len(list(rows)) == 2499
+
+
+PARTS = "jobs", "queues", "cron", "breakers", "nodes"
+
+
+def test_it_has_whatever_the_app_has(app):
+    """The coroutine methods of the app, and its parts with theirs."""
+    assert [name for name, _ in inspect.getmembers(rj.App, is_asked) if not hasattr(app.sync, name)] == []
+    parts = {name for name, part in vars(app).items() if inspect.getmembers(type(part), inspect.iscoroutinefunction)}
+    public = {name for name in parts if not name.startswith("_")}
+    assert public - {"circuits", "looks", "dead_letters", "sync"} == set(PARTS)
+    assert all(hasattr(app.sync, part) for part in PARTS)
+
+
+def is_asked(member):
+    asks = inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)
+    return asks and not member.__name__.startswith("_")
+
+
+def test_nodes_breakers_and_limits_are_looked_after_too(app, work):
+    app.sync.enqueue(work.new())
+    assert app.sync.nodes.list() == []
+    assert [(one.type, one.state) for one in app.sync.breakers.list()] == [("work", "closed")]
+    app.sync.breakers.open("work")
+    assert [(one.type, one.state) for one in app.sync.breakers.list()] == [("work", "open")]
+    app.sync.breakers.close("work")
+    assert app.sync.queues.limit("mail", concurrency=3)
+    assert app.sync.queues.rate("mail", 60, per=60)
+    assert app.sync.migrate() == []
+
+
+def test_a_call_that_the_app_allows_is_enqueued(ground):
+    app = rj.App(asyncio.run(emptied(ground)), callables=["inspect.*"])
+    enqueued = app.sync.enqueue(rj.call(inspect.cleandoc, "a"))
+    assert app.sync.jobs.get(enqueued.id).args["function"] == "inspect.cleandoc"
+    app.sync.close()
+
+
+def test_the_apps_middleware_and_events_are_about_it_too(app, work):
+    seen, heard = [], []
+
+    class Noting(rj.Middleware):
+        async def enqueue(self, news, call_next):
+            seen.extend(new.type for new in news)
+            return await call_next(news)
+
+    app.use(Noting())
+    app.events.listen(lambda event: heard.append(event.name))
+    app.sync.enqueue(work.new(n=1))
+    assert seen == ["work"]
+    assert heard.count("job.enqueue") == 1
+
+
+def test_rows_are_streamed_over_a_callers_connection(app, work):
+    with psycopg.connect(app.settings.dsn) as connection:
+        rows = app.sync.stream_many((work.new(n=n) for n in range(1500)), connection)
+        assert len(list(rows)) == 1500
+        connection.rollback()
+    assert app.sync.jobs.count() == {}
 
 
 def test_threads_share_one_loop(app, work):

@@ -46,6 +46,15 @@ class Circuits:
             return list(names)
         return [name for name in names if name not in self._shut or self._may_start(self._circuits[name])]
 
+    def forget(self) -> None:
+        """Take every circuit for closed, as in a process that has just begun."""
+        for circuit in self._circuits.values():
+            queues = circuit.queues
+            Circuit.__init__(circuit, circuit.name, circuit.how, self._emit)
+            circuit.queues, circuit.on_move, circuit.gate = queues, self._moved, self._sharing
+        self._shut.clear()
+        self._fetched.clear()
+
     def states(self) -> dict[str, str]:
         """The state of each circuit."""
         return {name: circuit.state for name, circuit in self._circuits.items()}

@@ -52,6 +52,19 @@ def is_asynchronous(connection: Any) -> bool:
     )
 
 
+def awaited_inside(connection: Any) -> Any:
+    """What stands for an asynchronous driver in a synchronous connection: it has `run_async`, or is None.
+
+    Such are the Session and the Connection that SQLAlchemy hands to `run_sync(...)`.
+    """
+    if _is_a(connection, SESSION) or _is_a(connection, SCOPED):
+        connection = connection.connection()
+    if not _is_a(connection, CONNECTION) or not connection.dialect.is_async:
+        return None
+    connection.exec_driver_sql("SELECT 1")
+    return connection.connection.dbapi_connection
+
+
 class Row(tuple[Any, ...]):
     """A row whose columns are found by place and by name."""
 

@@ -164,6 +164,29 @@ async def orders(app):
         await connection.close()
 
 
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@pytest.mark.parametrize("kind", ["Session", "Connection"])
+async def test_a_synchronous_one_inside_run_sync_is_joined(app, work, kind, driver):
+    """Synchronous code over an asynchronous driver, which is the only way to have a Session or a Connection over asyncpg."""
+    engine = create_async_engine(url(app.dsn, driver))
+    async with AsyncSession(engine) if kind == "Session" else engine.connect() as outer:
+
+        def enqueue(inner, *numbers):
+            assert type(inner).__name__ == kind
+            first, *others = numbers
+            return app.sync.enqueue(work.new(n=first), inner), app.sync.enqueue_many([work.new(n=n) for n in others], inner)
+
+        await outer.run_sync(enqueue, 1, 2)
+        await outer.rollback()
+        first, others = await outer.run_sync(enqueue, 3, 4, 5)
+        assert await app.jobs.list() == []
+        await outer.commit()
+    await engine.dispose()
+    jobs = {job.id: job.args["n"] for job in await app.jobs.list()}
+    assert [jobs[row.id] for row in (first, *others)] == [3, 4, 5]
+    assert len(jobs) == 3
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_duplicate_leaves_the_transaction_as_it_was(app, work, unique, kind):
     first = await unique.enqueue(n=1)
