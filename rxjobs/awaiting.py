@@ -30,20 +30,20 @@ T = TypeVar("T")
 
 
 class LoopScheduler(AsyncIOThreadSafeScheduler):
-    """A scheduler on one event loop, which may be asked from any thread."""
+    """A scheduler on one event loop, which may be asked from any thread. `began` is when the loop's clock was 0, by its dates."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, began: datetime | None = None) -> None:
         super().__init__(loop)
         self.loop = loop
         self.thread = threading.get_ident()
         """The thread that the loop runs in."""
-        self._began = datetime.now(UTC) - timedelta(seconds=loop.time())
+        self.began = datetime.now(UTC) - timedelta(seconds=loop.time()) if began is None else began
         self._context = copy_context()
 
     @property
     def now(self) -> datetime:
         """The time by the loop's own clock: what waits is not led astray when the wall clock is set."""
-        return self._began + timedelta(seconds=self.loop.time())
+        return self.began + timedelta(seconds=self.loop.time())
 
     @property
     def context(self) -> Context:

@@ -231,7 +231,7 @@ class _ScopeScheduler(LoopScheduler):
     """Carries the scope to stages that are subscribed late, such as the second source of a concat."""
 
     def __init__(self, scheduler: LoopScheduler, scope: Scope) -> None:
-        super().__init__(scheduler.loop)
+        super().__init__(scheduler.loop, scheduler.began)
         self.scope = scope
 
 

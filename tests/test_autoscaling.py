@@ -281,7 +281,7 @@ async def test_a_loop_that_is_late_is_seen():
     how = rj.autoscale(1, 10, above={100: 2}, below={10: -1}, loop_delay=0.1, every=1.0)
 
     def block() -> None:
-        loop.pass_time(0.9)
+        loop.scheduler.sleep(0.9)
 
     async with runs(
         rj.pull(source, max_demand=how).pipe(rj.tap(a_minute, concurrency=99), rj.complete(), rj.ack()), grace=0

@@ -97,3 +97,14 @@ def test_the_terms_of_both_are_there():
     broadway = "processors batchers partition_by rate_limiting acknowledgers shutdown"
     modes = ":permanent :transient :temporary"
     assert [term for term in f"{genstage} {broadway} {modes}".split() if term not in text] == []
+
+
+def test_the_tests_that_streams_shows_to_users_pass():
+    section = STREAMS.read_text("utf-8").partition("\n## Testing a pipeline\n")[2].partition("\n## ")[0]
+    code = "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
+    names = {"__name__": "streams"}
+    exec(compile(ast.parse(code), "docs/streams.md", "exec"), names)  # noqa: S102 - it is our own page
+    tests = [one for name, one in names.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()

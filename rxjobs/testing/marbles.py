@@ -1,4 +1,4 @@
-"""Marble diagrams for stages and whole pipelines, on virtual time.
+"""Marble diagrams for stages and whole pipelines, on the virtual time of reactivex's TestScheduler.
 
 A line is read from left to right. Each of these takes one unit of time, a list or a group like any other:
 
@@ -19,22 +19,27 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from reactivex import Observable
-from reactivex.subject import Subject
+from reactivex import Notification, Observable
+from reactivex.notification import OnCompleted, OnError, OnNext
+from reactivex.testing import TestScheduler
+from reactivex.testing.hotobservable import HotObservable
+from reactivex.testing.recorded import Recorded
 
-from rxjobs.awaiting import scheduler_here
+from rxjobs.awaiting import LoopScheduler
 from rxjobs.definition import NewJob
 from rxjobs.demand import settle
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
 from rxjobs.outcome import COMPLETE, Finished, Outcome
 from rxjobs.scope import within
-from rxjobs.testing.instead import ANY, Instead
+from rxjobs.testing.instead import ANY, Instead, LineSource
 from rxjobs.testing.jobs import App, a_job, job_of
 from rxjobs.testing.virtual_time import virtually
 
 AFTERWARDS = 1000
 """Units of time after the end of both lines in which something may still come, and would be seen."""
+HAIR = 1e-4
+"""Seconds by which something may miss a unit that it is meant for: a clock adds floats, and counts microseconds."""
 COMPLETED, FAILED = "|", "#"
 
 Value = Job | NewJob | Outcome | type[Outcome]
@@ -59,6 +64,7 @@ def marbles(
     values: Mapping[str, Value] | None = None,
     unit: float = 1.0,
     app: App | None = None,
+    scheduler: TestScheduler | None = None,
 ) -> list[Any]:
     """Let jobs go through a stage, or a declared pipeline, as one line says, and hold what comes out against another.
 
@@ -74,6 +80,13 @@ def marbles(
     event loop, where `asyncio.sleep` takes virtual time.
 
         marbles(mail, "-a---|", "--A--|", values={"a": send_welcome.new(user_id=7), "A": rj.Complete}, app=app)
+
+    All of it is on the time of a TestScheduler, in seconds: jobs come from its hot observable, its observer records what comes out,
+    coroutines sleep on it, and so do reactivex's operators on time, which are given it as their scheduler when they are subscribed.
+    To give it to them by hand, or to schedule more on it, make it: `scheduler=`. The line begins at the time that its clock shows.
+
+        time = TestScheduler()
+        marbles(ops.debounce(2, scheduler=time), "-ab----|", "----b--|", scheduler=time)
     """
     given = {ANY: jobs} if isinstance(jobs, str) else dict(jobs)
     letters = _Letters(values or {}, app)
@@ -81,7 +94,10 @@ def marbles(
     if isinstance(tested, Observable):
         _check_jobs(read)
     units = max(map(len, (expect, *given.values()))) + AFTERWARDS
-    came, items = virtually(_observe(tested, read, letters, unit, units))
+    time = TestScheduler() if scheduler is None else scheduler
+    began = time.to_seconds(time.clock)
+    seen = virtually(_observe(tested, read, letters, unit, units, time, is_given=scheduler is not None), scheduler=time)
+    came, items = [_mark(one, letters, began, unit) for one in seen], [item for one in seen for item in _items(one)]
     wrong = came != _read(expect)
     remarks = [*letters.remarks(items), *(_errors(items) if wrong else ())]
     if wrong or remarks:
@@ -108,9 +124,15 @@ class _Letters:
         outcome = self._values.get(what, COMPLETE)
         return Finished(job, outcome() if isinstance(outcome, type) else outcome)  # type: ignore[arg-type]
 
-    def jobs(self, what: str) -> list[Job]:
-        """The jobs that a source gets for a mark."""
-        return [self._job(letter) for letter in what.strip("[]")]
+    def notification(self, what: str) -> Notification[Any]:
+        """What a mark says to whoever observes its line."""
+        match what:
+            case "|":
+                return OnCompleted()
+            case "#":
+                return OnError(MarkedError("the # on the line of jobs"))
+            case _:
+                return OnNext(self.item(what))
 
     def mark(self, item: Any) -> str:
         """How what came out is written."""
@@ -164,39 +186,43 @@ async def _observe(
     letters: _Letters,
     unit: float,
     units: int,
-) -> tuple[list[Mark], list[Any]]:
-    loop = asyncio.get_running_loop()
-    came: list[Mark] = []
-    items: list[Any] = []
+    time: TestScheduler,
+    *,
+    is_given: bool,
+) -> list[Recorded[Any]]:
+    """What an observer of the scheduler records of what is tested."""
+    seen = time.create_observer()
     ended = asyncio.Event()
 
-    def see(what: str, item: Any = None) -> None:
-        at = loop.time() / unit
-        # what is a hair's breadth from a whole unit is that unit: a timer's clock adds floats
-        came.append(Mark(round(at) if abs(at - round(at)) < 1e-6 else round(at, 3), what))
-        if item is not None:
-            items.append(item)
-        if what in (COMPLETED, FAILED):
-            ended.set()
-
     def take(item: Any) -> None:
-        see(letters.mark(item), item)
+        seen.on_next(item)
         for one in item if isinstance(item, list) else [item]:
             if isinstance(one, Finished):
                 settle(one)  # as at the end of any pipeline that runs
 
-    surroundings = Instead(scheduler_here(), lines)
-    stream, send = (
-        _to_pipeline(tested, surroundings, letters) if isinstance(tested, Observable) else _to_stage(tested, surroundings, letters)
-    )
-    timed = [(name, at, whats) for name, line in lines.items() for at, whats in _by_time(line)]
+    def fail(error: Exception) -> None:
+        seen.on_error(error)
+        ended.set()
+
+    def complete() -> None:
+        seen.on_completed()
+        ended.set()
+
+    # whoever gives a scheduler may reckon with its dates
+    here = LoopScheduler(asyncio.get_running_loop(), began=time.to_datetime(0.0) if is_given else None)
+    surroundings = Instead(here, lines)
+    began, hot = here.loop.time(), dict[str, HotObservable[Any]]()
+    for name, line in lines.items():
+        hot[name] = time.create_hot_observable([Recorded(began + at * unit, letters.notification(what)) for at, what in line])  # type: ignore[arg-type]
+    if isinstance(tested, Observable):
+        stream = _of_lines(tested, hot, surroundings)
+    elif hot.keys() == {ANY}:
+        stream = tested(hot[ANY])
+    else:
+        raise ValueError("a stage takes one line of jobs; lines by queue are for a pipeline with several sources")
     with within(surroundings):
-        subscription = stream.subscribe(
-            take, lambda error: see(FAILED, error), lambda: see(COMPLETED), scheduler=surroundings.scheduler
-        )
+        subscription = stream.subscribe(take, fail, complete, scheduler=surroundings.scheduler)
     try:
-        for name, at, whats in timed:
-            loop.call_at(at * unit, send, name, whats)
         async with asyncio.timeout(units * unit):
             await ended.wait()
     except TimeoutError:
@@ -205,43 +231,41 @@ async def _observe(
         subscription.dispose()
     if isinstance(tested, Observable):
         surroundings.check()
-    return came, items
+    return seen.messages
 
 
-Send = Callable[[str, list[str]], None]
+def _of_lines(pipeline: Observable[Any], hot: Mapping[str, Observable[Any]], surroundings: Instead) -> Observable[Any]:
+    """A pipeline whose sources are given what comes on the lines."""
+    for name, jobs in hot.items():
+        _feed(surroundings.sources[name], jobs)
+    return pipeline
 
 
-def _to_stage(
-    operator: Callable[[Observable[Any]], Observable[Any]], surroundings: Instead, letters: _Letters
-) -> tuple[Observable[Any], Send]:
-    if surroundings.sources.keys() != {ANY}:
-        raise ValueError("a stage takes one line of jobs; lines by queue are for a pipeline with several sources")
-    source: Subject[Any] = Subject()
-
-    def send(_: str, whats: list[str]) -> None:
-        for what in whats:
-            if what == COMPLETED:
-                source.on_completed()
-            elif what == FAILED:
-                source.on_error(MarkedError("the # on the line of jobs"))
-            else:
-                source.on_next(letters.item(what))
-
-    return operator(source), send
+def _feed(source: LineSource, jobs: Observable[Any]) -> None:
+    jobs.subscribe(lambda item: source.push(*(item if isinstance(item, list) else [item])), source.fail, source.close)
 
 
-def _to_pipeline(pipeline: Observable[Any], surroundings: Instead, letters: _Letters) -> tuple[Observable[Any], Send]:
-    def send(name: str, whats: list[str]) -> None:
-        source = surroundings.sources[name]
-        for what in whats:
-            if what == COMPLETED:
-                source.close()
-            elif what == FAILED:
-                source.fail(MarkedError("the # on the line of jobs"))
-            else:
-                source.push(*letters.jobs(what))
+def _mark(one: Recorded[Any], letters: _Letters, began: float, unit: float) -> Mark:
+    at = (one.time - began) / unit
+    whole = round(at)
+    place = whole if abs(at - whole) * unit < HAIR else round(at, 3)
+    match one.value:
+        case OnNext(value=item):
+            return Mark(place, letters.mark(item))
+        case OnError():
+            return Mark(place, FAILED)
+        case _:
+            return Mark(place, COMPLETED)
 
-    return pipeline, send
+
+def _items(one: Recorded[Any]) -> list[Any]:
+    match one.value:
+        case OnNext(value=item):
+            return [item]
+        case OnError(exception=error):
+            return [error]
+        case _:
+            return []
 
 
 def _read(line: str) -> list[Mark]:

@@ -1,19 +1,27 @@
-"""An event loop on virtual time: an hour of sleeping is over at once, and always in the same order."""
+"""An event loop on the virtual time of a TestScheduler: an hour of sleeping is over at once, and always in the same order."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 import itertools
+import math
 import selectors
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
+from datetime import timedelta
 from typing import Any, TypeVar
+
+from reactivex import abc
+from reactivex.scheduler import VirtualTimeScheduler
+from reactivex.testing import TestScheduler
 
 T = TypeVar("T")
 
 PATIENCE = 10.0
 """Real seconds to wait for a thread, the only thing that a virtual clock cannot hurry."""
+UNKNOWN_THREADS = 0.2
+"""Real seconds in which a thread that the loop does not know of may still bring something."""
 
 
 class Stuck(AssertionError):
@@ -21,15 +29,21 @@ class Stuck(AssertionError):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock starts at 0 and jumps to the next timer whenever there is nothing else to do.
+    """An event loop whose time is that of a reactivex TestScheduler, and jumps to what is due next whenever there is nothing to do.
+
+    What coroutines sleep for and what is scheduled on the TestScheduler itself, such as its hot observables, is on one time. Due at
+    the same time, what is scheduled on the TestScheduler comes first, then the loop's timers, each in the order asked for. Time
+    stands still while anything of the loop can run.
 
     Work in the loop's own thread pool (`asyncio.to_thread`) takes no virtual time: the clock stands still meanwhile. A loop
-    in which nothing is left to do raises Stuck where a real one would hang. What is due at the same time comes in the order in
-    which it was asked for.
+    in which nothing is left to do raises Stuck where a real one would hang.
     """
 
-    def __init__(self) -> None:
-        self._virtual_now = 0.0
+    def __init__(self, scheduler: TestScheduler | None = None) -> None:
+        self.scheduler = TestScheduler() if scheduler is None else scheduler
+        """Whose clock this loop's time is, in seconds."""
+        self._is_passing = False
+        self._is_held = False
         self._in_threads = 0
         self._places = itertools.count()
         super().__init__(_Jumping(self))
@@ -37,12 +51,25 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
-        return self._virtual_now
+        """The scheduler's clock, in seconds."""
+        return self.scheduler.to_seconds(self.scheduler.clock)
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        self._hold_the_time()
+        return super().call_soon(callback, *args, context=context)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        self._hold_the_time()
+        return super().call_soon_threadsafe(callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
+        self._hold_the_time()
         timer = _Timer(when, callback, args, self, context)
         timer.place = next(self._places)
         heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
@@ -60,14 +87,39 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         await super().shutdown_default_executor(*args, **kwargs)
         self._in_threads -= 1
 
-    def pass_time(self, seconds: float | None) -> None:
-        """Let the clock jump; None where there is no timer to jump to."""
-        if seconds is None:
-            waiting = "\n".join(f"    {task.get_coro()!r}" for task in asyncio.all_tasks(self))
-            raise Stuck(
-                f"at {self._virtual_now:g} virtual seconds nothing runs and nothing is scheduled, these still wait:\n{waiting}"
-            )
-        self._virtual_now += seconds
+    def pass_time(self, seconds: float | None) -> bool:
+        """Let the scheduler do what it has to until a timer is due, in so many seconds, or the loop has something to do before.
+
+        False where nothing is scheduled, here or there (None: no timer is).
+        """
+        scheduler = self.scheduler
+        # it counts microseconds: a timer is not rung before it is due, and never at the time at which it was set
+        alarm = None if seconds is None else scheduler.schedule_relative(_at_least(seconds), self._stand_still)
+        self._is_passing, self._is_held = True, False
+        try:
+            # a TestScheduler's own would subscribe to something as well, at 200
+            VirtualTimeScheduler.start(scheduler)
+        finally:
+            scheduler.stop()  # which it does not do by itself when what it runs raises
+            self._is_passing = False
+            if alarm is not None:
+                alarm.dispose()
+        return self._is_held
+
+    def raise_stuck(self) -> None:
+        """Raise Stuck, which says who waits."""
+        waiting = "\n".join(f"    {task.get_coro()!r}" for task in asyncio.all_tasks(self))
+        raise Stuck(f"at {self.time():g} virtual seconds nothing runs and nothing is scheduled, these still wait:\n{waiting}")
+
+    def _hold_the_time(self) -> None:
+        if self._is_passing and not self._is_held:
+            # once the scheduler has done all else that is due now
+            self._is_held = True
+            self.scheduler.schedule(self._stand_still)
+
+    def _stand_still(self, scheduler: abc.SchedulerBase, state: Any = None) -> None:
+        self._is_held = True
+        self.scheduler.stop()
 
     @property
     def waits_for_threads(self) -> bool:
@@ -78,10 +130,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._in_threads -= 1
 
 
-def virtually(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on virtual time, from code without an event loop."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+def virtually(main: Coroutine[Any, Any, T], *, scheduler: TestScheduler | None = None) -> T:
+    """Run a coroutine on virtual time, that of the TestScheduler where one is given, from code without an event loop."""
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(scheduler)) as runner:
         return runner.run(main)
+
+
+def _at_least(seconds: float) -> timedelta:
+    return timedelta(microseconds=max(1, math.ceil(seconds * 1e6 - 1e-3)))
 
 
 class _Timer(asyncio.TimerHandle):
@@ -104,15 +160,14 @@ class _Jumping(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = self._real.select(0)
-        if ready or (timeout is not None and timeout <= 0):
-            return ready
-        if self._loop.waits_for_threads or timeout is None:
-            # without a timer, only a thread that the loop does not know of can still bring something
-            ready = self._real.select(PATIENCE if self._loop.waits_for_threads else 0.2)
-            if ready:
-                return ready
-        self._loop.pass_time(timeout)
-        return []
+        if not ready and (timeout is None or timeout > 0):
+            if self._loop.waits_for_threads:
+                ready = self._real.select(PATIENCE)
+            if not ready and not self._loop.pass_time(timeout):
+                ready = self._real.select(UNKNOWN_THREADS)
+                if not ready:
+                    self._loop.raise_stuck()
+        return ready
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return self._real.register(fileobj, events, data)
