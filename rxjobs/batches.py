@@ -23,9 +23,9 @@ def tell_fetched(
 
 
 def tell_acked(emit: Emit, source: object, batch: Sequence[Finished], began: int, error: BaseException | None = None) -> None:
-    """Outcomes were written down, or could not be."""
+    """Outcomes were written down, or could not be; of none there is nothing to tell."""
     queue = getattr(source, "queue", None)
-    if isinstance(queue, str):
+    if isinstance(queue, str) and batch:
         # without their places in this demand, which who keeps an event would keep with it
         told = [finished.job.told for finished in batch]
         outcomes = Counter(type(finished.outcome).__name__ for finished in batch)

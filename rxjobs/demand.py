@@ -17,6 +17,7 @@ import msgspec
 from reactivex import Observable, abc
 from reactivex.disposable import Disposable
 
+from rxjobs.aside import Aside, Settling, Unwritten
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.batches import tell_acked
 from rxjobs.errors import InvalidOption
@@ -132,8 +133,9 @@ class Ledger:
         # counted: a job that was released may be fetched again before its release is known to be written
         self._held: dict[int, int] = {}
         self._pulls: tuple[Callable[[bool], object], ...] = ()
-        self._gathered: list[tuple[Finished, Acked | None]] = []
-        self._in_write: list[tuple[Finished, Acked | None]] = []
+        self._gathered: list[Settling] = []
+        self._in_write: list[Settling] = []
+        self._aside = Aside(scheduler, self._gather)
         self._writing: Task[None] | None = None
         """The write on its way, or the last one where that failed and is tried again after a while."""
         self._failures = 0
@@ -161,7 +163,7 @@ class Ledger:
         While all that is held has ended, and is only written down, no more than leaves room to ask again when that is done: so
         claims and acks go on side by side, and do not take turns.
         """
-        demand, writing = self.demand, len(self._in_write) + len(self._gathered)
+        demand, writing = self.demand, self.pending
         return min(demand.free, demand.worth_asking) if writing and writing == demand.held else demand.free
 
     @property
@@ -184,7 +186,7 @@ class Ledger:
         self._fetching = self._scheduler.start(self._ask(n), answered, refused)
 
     def give_up_fetch(self) -> None:
-        """Do not wait for an answer any longer than a moment: the database may be away."""
+        """Wait for an answer for no more than a moment: the database may be away."""
         if self._fetching is not None:
             self._scheduler.later(LAST_ANSWER, self._cancel_fetch)
 
@@ -215,12 +217,10 @@ class Ledger:
             job, outcome = finished.job, type(finished.outcome).__name__
             log.warning("job %s (%s) ended after its app: its outcome %s is not written down", job.id, job.type, outcome)
             return
-        self._gathered.append((finished, then))
         if self.watchers:
             for watcher in self.watchers:
                 watcher.ended(self, finished)
-        if self._writing is None:
-            self._write()
+        self._gather([(finished, then)])
 
     def give_back(self, jobs: Sequence[Job], reason: str) -> None:
         """Release fetched jobs that never took a place."""
@@ -297,7 +297,7 @@ class Ledger:
     @property
     def pending(self) -> int:
         """How many outcomes are not written down yet."""
-        return len(self._in_write) + len(self._gathered)
+        return len(self._in_write) + len(self._gathered) + len(self._aside)
 
     @property
     def is_pulled(self) -> bool:
@@ -320,6 +320,11 @@ class Ledger:
             self.settle(Finished(job, released_as_dropped(job, self.emit)))
         else:
             self.settle(Finished(job, Release(reason="its pipeline was stopped")))
+
+    def _gather(self, settling: list[Settling]) -> None:
+        self._gathered += settling
+        if self._writing is None:
+            self._write()
 
     def _write(self) -> None:
         if not self._is_closed:
@@ -344,6 +349,7 @@ class Ledger:
             copies = self._held.pop(finished.job.id) - 1
             if copies:
                 self._held[finished.job.id] = copies
+        self._aside.wrote_all()
         if self._gathered:
             self._write()
         self.tell_room()
@@ -352,6 +358,11 @@ class Ledger:
                 then(finished)
 
     def _not_written(self, error: BaseException) -> None:
+        if isinstance(error, Unwritten):
+            self._in_write, left = self._aside.put(self._in_write, error)
+            tell_acked(self.emit, self.source, [finished for finished, _ in left], self._write_began, error)
+            self._written(None)
+            return
         # the work is done, so its outcome is kept until it can be written, however long that takes
         first, longest = WRITE_DELAYS
         delay = min(longest, first * 2 ** min(self._failures, 20))

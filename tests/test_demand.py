@@ -11,9 +11,10 @@ import threading
 import pytest
 
 import rxjobs as rj
+from rxjobs.aside import Unwritten
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.demand import Demand, Ledger, ended, let_go, now, settle
-from rxjobs.events import Event, JobDropped
+from rxjobs.events import Event, JobDropped, JobsAcked
 from rxjobs.outcome import Finished
 from rxjobs.testing import MemorySource, a_job
 from tests.virtual import on_virtual_time
@@ -164,6 +165,50 @@ async def test_tries_to_write_come_at_most_half_a_minute_apart():
     times = [at for at, _ in source.tried]
     assert max(later - before for before, later in itertools.pairwise(times)) == pytest.approx(30)
     assert len(source.settled) == 1
+
+
+class Cramped(MemorySource):
+    """A source that has no room for some jobs until there is."""
+
+    queue = "mail"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.too_large = set[int]()
+        self.tried = list[float]()
+
+    async def settle(self, finished: list[Finished]) -> None:
+        large = {one.job.id for one in finished} & self.too_large
+        await super().settle([one for one in finished if one.job.id not in large])
+        if large:
+            self.tried.append(asyncio.get_running_loop().time())
+            raise Unwritten(large, OSError("no disk"))
+
+
+@on_virtual_time
+async def test_an_outcome_that_there_is_no_room_for_is_kept_and_holds_up_none_behind_it(caplog):
+    source = Cramped()
+    bench = Bench(source)
+    acked = list[Finished]()
+    large, *small = bench.hold(4)
+    source.too_large = {large.id}
+    for job in (large, small[0]):
+        settle(Finished(job, rj.Complete()), acked.append)
+    await asyncio.sleep(0.05)
+    for job in small[1:]:
+        settle(Finished(job, rj.Complete()), acked.append)
+    await asyncio.sleep(10)
+    assert [one.job.id for one in acked] == [job.id for job in small]
+    assert (bench.demand.held, bench.ledger.pending, bench.ledger.held_ids) == (1, 1, {large.id})
+    assert source.tried == pytest.approx([0, 0.1, 0.3, 0.7, 1.5, 3.1, 5.1, 7.1, 9.1])
+    assert caplog.text.count("there is no room for 1 outcomes") == 4
+    source.too_large = set()
+    await asyncio.sleep(2)
+    assert [one.job.id for one in acked] == [*(job.id for job in small), large.id]
+    assert (bench.demand.held, bench.ledger.pending) == (0, 0)
+    assert caplog.text.count("there is room again") == 1
+    told = [(len(event.jobs), event.error is None) for event in bench.events if isinstance(event, JobsAcked)]
+    assert told == [(1, False), (1, True), (2, True), *[(1, False)] * 8, (1, True)]
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1)], ids=repr)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -16,22 +15,24 @@ from reactivex import operators as ops
 from reactivex.subject import Subject
 
 from rxjobs.arguments import dump_untyped
+from rxjobs.aside import Unwritten
 from rxjobs.autoscaling import Depth
 from rxjobs.awaiting import every, let_others
-from rxjobs.decide import raised, resolve
+from rxjobs.decide import raised
 from rxjobs.definition import Definition, check_queue, check_tags
 from rxjobs.demand import Control, now
-from rxjobs.errors import BadPayload, InvalidOption, RxJobsError
-from rxjobs.events import JobStale, JobStarted
-from rxjobs.failure import Failure, describe
+from rxjobs.errors import BadPayload, InvalidOption
+from rxjobs.events import JobStarted
+from rxjobs.failure import describe
 from rxjobs.job import Job, State
-from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
+from rxjobs.outcome import Discard, Finished
 from rxjobs.perform import tell_end, waited
 from rxjobs.reporting import Report
 from rxjobs.sources.looks import Following, Looks
 from rxjobs.sources.low_water import LowWater
-from rxjobs.store.encoding import Written, keeps_result, plain, to_json
-from rxjobs.store.patience import PASSING, passes, patiently
+from rxjobs.sources.outcomes import DeadLetters, Outcomes, is_about_a_value
+from rxjobs.store.encoding import plain, to_json
+from rxjobs.store.patience import PASSING, patiently
 from rxjobs.store.store import FROM_THE_START, Marks
 
 log = logging.getLogger("rxjobs.source")
@@ -41,16 +42,9 @@ FAIR = 200
 """So many rows are read in one go."""
 IDLE_SECONDS = 1.0
 """How often a queue that is not limited is looked at for having become so."""
+Write = Callable[[Sequence[Finished]], Awaitable[None]]
 UNBOUNDED = 2**63 - 1
 """The most that a statement can be asked for, and more than there is."""
-
-
-class DeadLetters(Protocol):
-    """Who knows what is to be kept with jobs that are discarded, and whom to tell."""
-
-    async def examined(self, finished: list[Finished]) -> list[Finished]: ...
-
-    def buried(self, jobs: Sequence[Job]) -> None: ...
 
 
 class Node(Following, Protocol):
@@ -89,6 +83,7 @@ class PostgresSource:
         check_tags(f"where of queue {queue}", self._where.tags)
         self._args = dump_untyped(self._where.args, "where['args']", 65536) if self._where.args else "{}"
         self.low_water = LowWater()
+        self._outcomes = Outcomes(node)
         self._freed: Subject[object] = Subject()
         self._was_given_less = False
 
@@ -143,7 +138,7 @@ class PostgresSource:
                     unread.append(self._ended(job))
             node.looks.controls.hold(self.queue, len(rows))
             if unread:
-                await self.settle(unread)
+                await self._settle(unread, self._outcomes.write)
             return jobs
 
     async def has_waited(self, seconds: float) -> bool:
@@ -168,18 +163,25 @@ class PostgresSource:
         return Depth(*await self._node.store.ready_depth(self.queue, types, self._where.tags, self._args, most))
 
     async def settle(self, finished: list[Finished]) -> None:
-        """Write outcomes down; returns once they are durable, however long the database is away."""
+        """Write outcomes down; returns once they are durable, however long the database is away.
+
+        Raises Unwritten with those that there is no room for.
+        """
+        await self._settle(finished, self._outcomes.write_what_fits)
+
+    async def _settle(self, finished: list[Finished], write: Write) -> None:
         self._node.circuits.settled(one.job.id for one in finished)
         finished = await self._node.dead_letters.examined(finished)
         try:
-            await patiently("writing outcomes down", lambda: self._write(finished))
+            await patiently("writing outcomes down", lambda: write(finished))
+        except Unwritten as error:
+            self._freed_of(len(finished) - len(error.left))
+            raise
         except Exception as error:
-            if not _is_about_a_value(error):
+            if not is_about_a_value(error):
                 raise
-            await self._settle_apart(finished)
-        self._node.looks.controls.hold(self.queue, -len(finished))
-        if self._pace is not None:
-            self._freed.on_next(None)
+            await self._outcomes.write_apart(finished)
+        self._freed_of(len(finished))
 
     async def keep_progress(self, reports: Sequence[Report]) -> None:
         """Write down how far jobs say that they have come."""
@@ -188,6 +190,11 @@ class PostgresSource:
         await self._node.store.save_progress(
             self._node.id, [job.id for job in jobs], [job.attempt for job in jobs], [job.attempted_at for job in jobs], said
         )
+
+    def _freed_of(self, count: int) -> None:
+        self._node.looks.controls.hold(self.queue, -count)
+        if self._pace is not None:
+            self._freed.on_next(None)
 
     async def _claim_ready(self, types: Sequence[str], n: int) -> list[asyncpg.Record]:
         """Claim up to n jobs of types that may start, the most urgent first."""
@@ -293,89 +300,6 @@ class PostgresSource:
         queue_time = waited(job, began)
         self._node.emit(JobStarted(job=job, queue_time=queue_time, monotonic_time=began))
         return Finished(job, tell_end(self._node.emit, job, finished.outcome, queue_time, 0))
-
-    async def _write(self, finished: Sequence[Finished]) -> None:
-        store, node = self._node.store, self._node.id
-        ids = [one.job.id for one in finished]
-        attempt = finished[0].job.attempt
-        if all(type(one.outcome) is Complete and one.job.attempt == attempt and not keeps_result(one.job) for one in finished):
-            written, dead = await store.ack_completed(ids, node, attempt), []
-        else:
-            dead = [one.job for one in finished if isinstance(one.outcome, Discard)]
-            written = await store.ack_jobs(node, Written.of(finished, self._node.label))
-        if len(written) < len(finished):
-            written |= await self._report_stale([one for one in finished if one.job.id not in written])
-        if dead:
-            self._node.dead_letters.buried([job for job in dead if job.id in written])
-
-    async def _report_stale(self, missing: Sequence[Finished]) -> set[int]:
-        """Tell of outcomes that changed nothing; gives the ids of the others, which were written before."""
-        store, node = self._node.store, self._node
-        claims = zip(*((one.job.id, one.job.attempt, one.job.attempted_at) for one in missing), strict=True)
-        acked = await store.find_acked(node.id, *claims)
-        unwritten = [one for one in missing if one.job.id not in acked]
-        if unwritten:  # one that was marked to be cancelled in the very moment that it was to go on is found now
-            acked |= await store.ack_jobs(node.id, Written.of(unwritten, node.label))
-        for one in missing:
-            if one.job.id not in acked:
-                log.warning(
-                    "job %s (%s): attempt %d is not this node's any more, so that its outcome %s changed nothing",
-                    one.job.id, one.job.type, one.job.attempt, type(one.outcome).__name__,
-                )  # fmt: skip
-                self._node.emit(JobStale(job=one.job.told))
-        return acked
-
-    async def _settle_apart(self, finished: Sequence[Finished]) -> None:
-        """One outcome that cannot be written down must not hold up the others; its own text is left out."""
-        for one in finished:
-            try:
-                await patiently("writing an outcome down", lambda one=one: self._write([one]))  # type: ignore[misc]
-            except asyncpg.UniqueViolationError:
-                await self._give_way(one)
-            except Exception as refused:
-                if not _is_about_a_value(refused):
-                    raise
-                log.exception("job %s: the text of its outcome was refused, and is left out", one.job.id)
-                plainer = Finished(msgspec.structs.replace(one.job, forensics=None), _without_text(one, refused))
-                await patiently("writing an outcome down", lambda plainer=plainer: self._write([plainer]))  # type: ignore[misc]
-
-    async def _give_way(self, finished: Finished) -> None:
-        """A job that cannot go on, since another stands for its unique key by now, is cancelled, and says so."""
-        job = finished.job
-        while True:
-            twins = await patiently("looking for a twin", lambda: self._node.store.twins_of([job.id]))
-            reason = f"job {twins[job.id]} has its unique key" if job.id in twins else ""
-            last = Finished(job, Cancel(_and_why(reason, finished.outcome))) if reason else finished
-            with suppress(asyncpg.UniqueViolationError):
-                await patiently("writing an outcome down", lambda last=last: self._write([last]))  # type: ignore[misc]
-                return
-
-
-def _and_why(reason: str, outcome: Outcome) -> str:
-    failure = getattr(outcome, "failure", None)
-    return f"{reason}; it had failed with {failure.type}: {failure.message}" if isinstance(failure, Failure) else reason
-
-
-def _is_about_a_value(error: Exception) -> bool:
-    """Whether what was to be written is at fault, and neither the database nor the schema."""
-    if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError):
-        return isinstance(error, (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError))
-    return not passes(error) and not isinstance(error, RxJobsError)
-
-
-def _without_text(finished: Finished, refused: Exception) -> Outcome:
-    failure = Failure("rxjobs.OutcomeRefused", f"this outcome could not be written down: {type(refused).__name__}")
-    match finished.outcome:
-        case Retry(delay=delay):
-            return Retry(delay, "", failure)
-        case Discard():
-            return Discard("", failure)
-        case Cancel():
-            return Cancel("")
-        case Complete() | Snooze() | Release() as outcome:
-            return outcome
-        case _:  # an outcome of the user's own making
-            return resolve(finished.job, Retry(failure=failure))
 
 
 _urgency = itemgetter("priority", "scheduled_at", "id")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import secrets
 import sys
 
@@ -19,6 +20,7 @@ ROUND = 300.0
 
 async def main(minutes: float, seed: int, workers: int, names: list[str]) -> int:
     """Rounds of faults; gives the exit code."""
+    os.environ["STAMPED"] = "1"  # for the workers: what they log is evidence
     faults = [fault for fault in ALL if not names or fault.__name__ in names]
     left, found, number = minutes * 60, [], 0
     while left > 0:

@@ -82,7 +82,9 @@ def overlaps(run: Run) -> Iterator[str]:
         for before, after in pairwise(of_one):
             if (before.to is None or before.to > after.since) and not _was_away(run, before):
                 ran = f"{before.attempt} ran in {before.pid} ({types.get(after.id)}, {before.how})"
-                yield f"attempt {after.attempt} of job {after.id} began in {after.pid} while {ran}"
+                into = f"{(after.since - before.since) / 1e9:.3f} s into it"
+                left = "" if before.to is None else f", {(before.to - after.since) / 1e9:.3f} s before its end"
+                yield f"attempt {after.attempt} of job {after.id} began in {after.pid} while {ran}: {into}{left}"
 
 
 def unfinished(run: Run) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import takewhile
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -312,6 +313,23 @@ class Ground:
             may_wait=self.may_wait,
         )
         return checker.violations(run)
+
+    async def keep(self, told: Sequence[str]) -> Path:
+        """Keep what is known of a run that violated something: `told`, ledgers, logs, rows, absences and deaths; gives where."""
+        kept = Path(mkdtemp(prefix="rxjobs-chaos-kept-"))
+        shutil.copytree(self._folder, kept, dirs_exist_ok=True)
+        for worker in self.workers:
+            (kept / f"log-of-{worker.pid}").write_text(worker.log)
+        rows = await self.rows("SELECT *, args::text AS args FROM rxjobs.jobs")
+        for name, known in {
+            "faults": told,
+            "rows": [dict(row) for row in rows],
+            "nodes": [dict(row) for row in await self.rows("SELECT * FROM rxjobs.nodes")],
+            "absences": list(self.absences.items()),
+            "died": list(self.died.items()),
+        }.items():
+            (kept / name).write_text("\n".join(map(str, known)))
+        return kept
 
     async def _look_for_ever(self) -> None:
         while True:

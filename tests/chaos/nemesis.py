@@ -11,6 +11,7 @@ from random import Random
 from tests.chaos.enqueuer import enqueuing
 from tests.chaos.faults import Fault
 from tests.chaos.ground import Ground
+from tests.chaos.ledger import now
 
 RECOVERY = 15.0
 """Seconds after a fault within which new jobs must run: a lease, a look for the dead, the longest wait between two tries, and a
@@ -27,6 +28,8 @@ class Nemesis:
         self.done: Counter[str] = Counter()
         self.recoveries: list[float] = []
         self.violations: list[str] = []
+        self._told: list[str] = []
+        """When each fault began and ended, on the ledger's clock."""
 
     async def rage(self, seconds: float) -> None:
         """Work and faults for so long; afterwards everything is drained and judged."""
@@ -40,9 +43,12 @@ class Nemesis:
         ground.answers |= busy.answers | healthy.answers
         await self._drain()
         self.violations += await ground.verdict()
+        if self.violations:
+            print(f"what is known of it: {await ground.keep(self._told)}", flush=True)
 
     async def _strike(self, fault: Fault) -> None:
         print(f"{time.strftime('%H:%M:%S')} {fault.__name__}", flush=True)
+        began = now()
         try:
             # one that took the place of a killed one needs a server to begin: it waits for none that was never there
             await self.ground.joined(self.ground.alive)
@@ -50,6 +56,7 @@ class Nemesis:
         except AssertionError as error:
             self.violations.append(f"{fault.__name__}: {error}")
         self.done[fault.__name__] += 1
+        self._told.append(f"{began} {now()} {fault.__name__}")
         for worker in self.ground.workers:
             if not worker.is_alive and worker.pid not in self.ground.died:
                 self.violations.append(f"{fault.__name__}: worker {worker.pid} ended by itself\n{worker.log[-2000:]}")

@@ -161,8 +161,19 @@ class Raising(logging.Handler):
         raise RuntimeError("this handler does not work")
 
 
+class Stamped(logging.Formatter):
+    """Records with the instant of the ledgers, so that both can be read side by side."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{time.clock_gettime_ns(CLOCK)} {super().format(record)}"
+
+
 def run() -> None:
     """Run it as the variables say."""
+    if os.environ.get("STAMPED"):
+        handler = logging.StreamHandler()
+        handler.setFormatter(Stamped())
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
     if os.environ.get("HANDLER") == "raises":
         logging.getLogger().addHandler(Raising())
     sides = {"default": int(os.environ.get("SLOTS", "20")), "healthy": 5}
