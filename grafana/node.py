@@ -155,4 +155,18 @@ def database() -> Panels:
             ),
             span=12,
         ),
+        graph(
+            "Room for notifications",
+            "The part that is taken, as the leader sees it. From one half on nobody is notified, and jobs wait for the poll.",
+            query("max(rxjobs_notify_queue_usage)", "taken"),
+            unit="percentunit",
+            span=12,
+        ),
+        graph(
+            "Vacuum held up",
+            "For how long somebody has kept dead rows from being removed. Claims get slow; the log of the leader names who it is.",
+            query("max(rxjobs_database_horizon_age_seconds)", "oldest"),
+            unit="s",
+            span=12,
+        ),
     ]

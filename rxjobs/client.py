@@ -23,6 +23,7 @@ from rxjobs.store.encoding import to_json
 from rxjobs.store.joining import joined, whole
 from rxjobs.store.store import Store
 from rxjobs.store.twins import insert_unique, refusal
+from rxjobs.store.unheard import unheard_at_worst
 from rxjobs.store.waking import Waking
 
 BATCH = 1000
@@ -157,10 +158,13 @@ class Client:
         if not any(map(_unique, jobs)):
             return await self._store.insert_jobs(jobs, connection, notify=notify)
         if connection is None:
-            async with self._store.database.transaction() as ours:
-                return await insert_unique(self._store, jobs, ours, notify=notify, refuses=refuses)
+            return await unheard_at_worst(lambda: self._insert_unique(jobs, notify=notify, refuses=refuses))
         async with whole(connection):
             return await insert_unique(self._store, jobs, connection, notify=notify, refuses=refuses)
+
+    async def _insert_unique(self, jobs: Sequence[NewJob], *, notify: bool, refuses: bool) -> list[Enqueued]:
+        async with self._store.database.transaction() as ours:
+            return await insert_unique(self._store, jobs, ours, notify=notify, refuses=refuses)
 
     def _tell(self, jobs: Sequence[NewJob]) -> None:
         for (name, queue), count in Counter(map(_type_and_queue, jobs)).items():

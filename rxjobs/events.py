@@ -196,6 +196,20 @@ class DatabaseFreed(Event, frozen=True, kw_only=True):
     holder: str
 
 
+class NotificationsFull(Event, frozen=True, kw_only=True):
+    """So large a part of the server's room for notifications is taken (0 to 1) that jobs are found by the poll alone."""
+
+    name = "notify.full"
+    usage: float
+
+
+class NotificationsResumed(Event, frozen=True, kw_only=True):
+    """There is room for notifications again."""
+
+    name = "notify.resumed"
+    usage: float
+
+
 class QueueFetched(Event, frozen=True, kw_only=True):
     """A queue was asked for so many jobs, and gave these; `trigger` is what caused it: notify, timer or demand."""
 

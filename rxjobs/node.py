@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -36,6 +36,7 @@ from rxjobs.services.observe import observe
 from rxjobs.services.progress import progress, quiet_seconds
 from rxjobs.services.prune import prune
 from rxjobs.services.rescue import rescue
+from rxjobs.services.room import room
 from rxjobs.services.serve import serve
 from rxjobs.services.stage import stage
 from rxjobs.services.unserved import unserved
@@ -45,6 +46,7 @@ from rxjobs.sources.looks import Looks
 from rxjobs.status import Status
 from rxjobs.stopping import spawn
 from rxjobs.store.listener import Listener
+from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 from rxjobs.telemetry.vitals import Vitals
 from rxjobs.vitals import NodeVitals
@@ -115,10 +117,12 @@ class Node:
             on_restored=lambda: scheduler.here(lambda: self._restored(running, heard)),
             status=status.told,
         )  # fmt: skip
-        await self._store.take_lease(self.id, how.node, os.getpid(), how.lease_seconds)
+        take_lease, declare_types = self._store.take_lease, self._store.declare_types
+        await self._begin("taking up a lease", lambda: take_lease(self.id, how.node, os.getpid(), how.lease_seconds))
         stack.push_async_callback(self._leave, held, status)
         stack.push_async_callback(self._dead_letters.finish)
-        await self._store.declare_types(definition.how for definition in self._definitions.values())
+        types = [definition.how for definition in self._definitions.values()]
+        await self._begin("telling what job types there are", lambda: declare_types(types))
         lease.start()
         stack.push_async_callback(asyncio.to_thread, lease.stop)
         watch = LoopWatch(scheduler, self._events.emit)
@@ -138,8 +142,16 @@ class Node:
         leading = min(how.leader_seconds, how.lease_seconds / 2)
         leadership = Leadership(self.id, leading, self._events.emit)
         status.vitals = self._show(running, leadership, listener, stack)
-        services = self._services(running, held, leadership, leading)
+        services = self._services(running, held, leadership, leading, status.vitals)
         stack.callback(CompositeDisposable(*(supervise(*service, scheduler) for service in services.items())).dispose)
+
+    async def _begin(self, what: str, attempt: Callable[[], Awaitable[None]]) -> None:
+        """Do what a start needs the database for, which was there a moment ago: it is waited for, as long as a stop may take."""
+        patience = self._settings.shutdown_grace
+        try:
+            await asyncio.wait_for(patiently(what, attempt), patience)
+        except TimeoutError:
+            raise ConnectionError(f"the database went away while this node began, and was not back within {patience:g} s") from None
 
     def _show(self, running: Running, leadership: Leadership, listener: Listener | None, stack: AsyncExitStack) -> NodeVitals:
         """Have this node's numbers read until it ends."""
@@ -151,7 +163,7 @@ class Node:
         return vitals
 
     def _services(
-        self, running: Running, held: Callable[[], set[int]], leadership: Leadership, leading: float
+        self, running: Running, held: Callable[[], set[int]], leadership: Leadership, leading: float, vitals: NodeVitals
     ) -> dict[str, Observable[Any]]:
         how, store, emit = self._settings, self._store, self._events.emit
 
@@ -175,7 +187,8 @@ class Node:
             "declare": declare(store, self.id, self._crons.columns),
             "cancel": self._looks.cancelling.pipe(ops.do_action(running.cancel)),
             "prune": prune(store, leadership, how.keep, emit, how.keep_discarded),
-            "horizon": horizon(store, leadership, emit=emit),
+            "horizon": horizon(store, leadership, emit=emit).pipe(ops.do_action(vitals.saw_horizon)),
+            "room": room(store, leadership, emit=emit).pipe(ops.do_action(vitals.saw_notifications)),
             "lost claims": lost_claims(store, self.id, held, every_seconds=how.heartbeat_seconds),
             "serve": serve(store, self.id, lambda: running.ledgers),
             "unserved": unserved(store, leadership, emit=emit, every_seconds=UNSERVED_SECONDS),

@@ -14,7 +14,7 @@ from rxjobs.services.lead import Leadership
 from rxjobs.store.database import Database
 from rxjobs.store.listener import Listener
 from rxjobs.telemetry import names
-from rxjobs.telemetry.vitals import ExecutorVitals, NotifyVitals, PoolVitals, QueueVitals, StageVitals
+from rxjobs.telemetry.vitals import ExecutorVitals, NotifyVitals, PoolVitals, QueueVitals, ServerVitals, StageVitals
 
 EXECUTORS = {"loop": names.ON_LOOP, "thread": names.IN_THREAD, "process": names.IN_PROCESS, "pool": names.IN_POOL}
 
@@ -39,6 +39,7 @@ class NodeVitals:
         self._channel = channel
         self._breakers = breakers
         self._events = events
+        self._server = ServerVitals(0.0, 0.0)
 
     @property
     def is_leading(self) -> bool:
@@ -88,6 +89,19 @@ class NodeVitals:
             return None
         listener = self._listener
         return NotifyVitals(self._channel, listener.is_connected, max(0, listener.connections - 1), listener.messages)
+
+    @property
+    def server(self) -> ServerVitals | None:
+        """The server that it looks at while it leads."""
+        return self._server if self.is_leading else None
+
+    def saw_notifications(self, usage: float) -> None:
+        """So large a part of the room for notifications is taken."""
+        self._server = self._server._replace(notifications=usage)
+
+    def saw_horizon(self, age: float) -> None:
+        """The vacuum horizon has been pinned for so many seconds."""
+        self._server = self._server._replace(horizon=age)
 
     @property
     def breakers(self) -> Mapping[str, str]:

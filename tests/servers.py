@@ -9,9 +9,9 @@ import signal
 import socket
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -156,6 +156,31 @@ class PrivatePostgres:
         family = [postmaster, *postmaster.children(recursive=True)]
         os.kill(pid, signal.SIGKILL)
         await asyncio.to_thread(psutil.wait_procs, family, timeout=10)
+
+
+@asynccontextmanager
+async def no_room_for_notifications(dsn: str) -> AsyncIterator[None]:
+    """A session that listens idles in a transaction, and what is notified meanwhile has filled the server's room."""
+    idle = await asyncpg.connect(dsn)
+    try:
+        await idle.add_listener("anything", lambda *_: None)
+        await idle.execute("BEGIN; SELECT 1")
+        await fill_with_notifications(dsn)
+        yield
+    finally:
+        await idle.close()
+
+
+async def fill_with_notifications(dsn: str) -> None:
+    """Notify until the server refuses to; a session must be in the way, or it never does."""
+    filling = await asyncpg.connect(dsn)
+    try:
+        while True:
+            await filling.execute("SELECT pg_notify('others', repeat('x', 7000) || n) FROM generate_series(1, 10) AS n")
+    except asyncpg.ProgramLimitExceededError:
+        pass
+    finally:
+        await filling.close()
 
 
 def find_free_port() -> int:

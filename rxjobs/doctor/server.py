@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from uuid import uuid4
 
 from rxjobs.doctor.finding import Finding, ok, problem, warning
+from rxjobs.services.room import FULL
 from rxjobs.settings import Settings
 from rxjobs.store.database import Connection, masked
 from rxjobs.store.store import Store
@@ -16,9 +17,8 @@ OLDEST, NEWEST = 14, 18
 """The major versions of PostgreSQL that it is tested with."""
 SKEW_SECONDS = 1.0
 HEARD_SECONDS = 5.0
-FILLING, FULL = 0.1, 0.5
-"""The part of the room for notifications that is taken. From half of it on rxjobs notifies nobody, since where all of it is,
-whoever does is refused."""
+FILLING = 0.1
+"""The part of the room for notifications that is taken where all is well at most."""
 
 
 async def examine(store: Store, settings: Settings) -> Iterable[Finding]:
@@ -77,7 +77,7 @@ def room(usage: float) -> Finding:
     """Whether notifications gather that a session does not take."""
     found = f"{usage:.0%} of the room for notifications is taken"
     advice = "end the session that listens and stays in a transaction: see pg_stat_activity, state 'idle in transaction'"
-    if usage > FULL:
+    if usage >= FULL:
         return problem("notification queue", found, f"{advice}. Until then nobody is notified of jobs: the poll finds them")
     return warning("notification queue", found, advice) if usage > FILLING else ok("notification queue", found)
 

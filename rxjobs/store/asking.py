@@ -8,6 +8,7 @@ import asyncpg
 
 from rxjobs.store.database import LONG_TIMEOUT, STATEMENT_TIMEOUT, Connection, Database
 from rxjobs.store.statements import statement
+from rxjobs.store.unheard import unheard_at_worst
 
 Rows = list[asyncpg.Record]
 
@@ -40,7 +41,7 @@ class Asking:
             rows: Rows = await connection.fetch(sql, *args)
             return rows
         timeout = LONG_TIMEOUT if name in LONG else STATEMENT_TIMEOUT
-        return await self.database.fetch(sql, *args, on=LINE_OF.get(name), timeout=timeout)
+        return await unheard_at_worst(lambda: self.database.fetch(sql, *args, on=LINE_OF.get(name), timeout=timeout))
 
 
 def ids_of(rows: Rows) -> set[int]:

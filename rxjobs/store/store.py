@@ -23,6 +23,7 @@ from rxjobs.store.encoding import Filters, NewRows, Written, alike_columns, are_
 from rxjobs.store.limit_statements import LimitStatements
 from rxjobs.store.node_statements import NodeStatements
 from rxjobs.store.result_statements import ResultStatements
+from rxjobs.store.unheard import unheard_at_worst
 from rxjobs.store.unique_statements import UniqueStatements
 
 __all__ = ["FROM_THE_START", "LONG_AGO", "Look", "Marks", "Rows", "Staged", "Store"]
@@ -370,6 +371,9 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
             raise
 
     async def _ask(self, name: str, queue: str, *args: Any) -> bool:
+        return await unheard_at_worst(lambda: self._ask_once(name, queue, *args))
+
+    async def _ask_once(self, name: str, queue: str, *args: Any) -> bool:
         async with self.database.transaction() as connection:
             await self.lock_queue(queue, connection)
             (row,) = await self._run(name, queue, *args, self._notify, connection=connection)

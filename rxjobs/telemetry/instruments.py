@@ -12,7 +12,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from rxjobs.failure import Failure
 from rxjobs.telemetry import names
 from rxjobs.telemetry.histograms import Histograms, Record, Timing
-from rxjobs.telemetry.vitals import Vitals
+from rxjobs.telemetry.vitals import ServerVitals, Vitals
 
 Read = Callable[[], Iterable[Observation]]
 
@@ -150,6 +150,8 @@ class Instruments:
             names.ACTIVE: self._active,
             names.DEPTH: self._depth,
             names.OLDEST_AGE: self._oldest,
+            names.NOTIFY_QUEUE_USAGE: lambda: self._of_server(lambda server: server.notifications),
+            names.HORIZON_AGE: lambda: self._of_server(lambda server: server.horizon),
         }
 
     def _of_nodes(self) -> Mapping[names.Metric, Read]:
@@ -213,6 +215,13 @@ class Instruments:
             ages[queue] = max(ages.get(queue, 0.0), depth.oldest or 0.0)
         for queue, age in ages.items():
             yield Observation(age, {names.DESTINATION: queue})
+
+    def _of_server(self, number: Callable[[ServerVitals], float]) -> Iterator[Observation]:
+        # two apps may look at one server: what both have seen is not added up
+        servers = [app.vitals.server for app in list(self.apps) if app.vitals is not None]
+        seen = [number(server) for server in servers if server is not None]
+        if seen:
+            yield Observation(max(seen))
 
     def _depths(self) -> Depths:
         # two apps on one database have both seen the same jobs, so their depths are not added up

@@ -296,7 +296,18 @@ LOOP_DELAY = _histogram("rxjobs.eventloop.delay", "s", "How much later than aske
 NOTIFY_DELAY = _histogram("rxjobs.notify.delay", "s", "From a notification of this node to itself to its arrival.", _SHORT)
 NOTIFY_CONNECTED = _gauge("rxjobs.notify.connected", "{connection}", "Whether this node listens for notifications: 1 or 0.")
 NOTIFY_RECONNECTS = _counter("rxjobs.notify.reconnects", "{reconnect}", "How often listening had to begin again.")
+NOTIFY_QUEUE_USAGE = _gauge(
+    "rxjobs.notify.queue.usage",
+    "{part}",
+    "The part of the server's room for notifications that is taken, 0 to 1, as the leader saw it. From 0.5 on nobody is notified.",
+)
 NOTIFY_MESSAGES = _counter("rxjobs.notify.messages", "{message}", "Notifications that arrived.", NOTIFY_CHANNEL)
+
+HORIZON_AGE = _gauge(
+    "rxjobs.database.horizon.age",
+    "s",
+    "For how long somebody has kept vacuum from removing dead rows, as the leader last saw it; 0 where nobody does.",
+)
 
 CONNECTIONS = _updown("db.client.connection.count", "{connection}", "Connections of the pool.", POOL_NAME, CONNECTION_STATE)
 CONNECTIONS_MAX = _updown("db.client.connection.max", "{connection}", "The most connections that the pool may have.", POOL_NAME)

@@ -57,6 +57,13 @@ class NotifyVitals(NamedTuple):
     messages: int
 
 
+class ServerVitals(NamedTuple):
+    """The server as the leader saw it last: the part of its room for notifications that is taken, and its horizon's age, s."""
+
+    notifications: float
+    horizon: float
+
+
 class Vitals(Protocol):
     """A running node."""
 
@@ -77,6 +84,9 @@ class Vitals(Protocol):
 
     @property
     def notify(self) -> NotifyVitals | None: ...
+
+    @property
+    def server(self) -> ServerVitals | None: ...
 
     @property
     def breakers(self) -> Mapping[str, str]: ...

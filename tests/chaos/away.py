@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from random import Random
 
 import asyncpg
 
 from tests.chaos.ground import LEASE, Ground
+from tests.servers import no_room_for_notifications
 
 AWAY = 2 * LEASE + 1.0
 """Seconds: longer than any lease."""
@@ -58,27 +57,9 @@ async def unreachable(ground: Ground, random: Random, *, seconds: float = AWAY) 
         worker.link.heal()
 
 
-@asynccontextmanager
-async def no_room_for_notifications(ground: Ground) -> AsyncIterator[None]:
-    """F41: a session that listens idles in a transaction, and what is notified meanwhile has filled the queue."""
-    idle, filling = await asyncpg.connect(ground.dsn), await asyncpg.connect(ground.dsn)
-    try:
-        await idle.add_listener("anything", lambda *_: None)
-        await idle.execute("BEGIN; SELECT 1")
-        try:
-            while True:
-                await filling.execute("SELECT pg_notify('others', repeat('x', 7000) || n) FROM generate_series(1, 10) AS n")
-        except asyncpg.ProgramLimitExceededError:
-            pass
-        yield
-    finally:
-        await filling.close()
-        await idle.close()
-
-
 async def notifications_full(ground: Ground, random: Random, *, seconds: float = 3.0) -> None:
     """F41: nobody can notify."""
-    async with no_room_for_notifications(ground):
+    async with no_room_for_notifications(ground.dsn):
         await asyncio.sleep(seconds)
 
 

@@ -112,7 +112,7 @@ def miscounted(run: Run) -> Iterator[str]:
         whole = Counter(one.attempt for one in ran if one.how == "end" and not _was_away(run, one))
         for attempt, times in whole.items():
             if times > 1:
-                yield f"attempt {attempt} of job {row.id} ran to its end {times} times"
+                yield f"attempt {attempt} of job {row.id} ({row.type}) ran to its end {times} times"
 
 
 def unbounded(run: Run) -> Iterator[str]:

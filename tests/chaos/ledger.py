@@ -14,7 +14,10 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Line(NamedTuple):
-    """One fact: `start`, `end`, or `stop` where the attempt was asked to stop. `at` is in nanoseconds since boot."""
+    """One fact, `at` in nanoseconds since boot.
+
+    `start` and `end`; `stop` where the attempt was asked to stop, `crash` where it is about to end its own process.
+    """
 
     what: str
     id: int

@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from tests.chaos import away
-from tests.chaos.away import no_room_for_notifications
 from tests.chaos.faults import put
 from tests.chaos.ground import LEASE
 from tests.chaos.loaded import HANG, enqueuing_both, judge, load, lost_attempts, shown
+from tests.servers import no_room_for_notifications
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
@@ -100,7 +100,7 @@ async def test_a_server_that_takes_nothing_is_waited_for_quietly(ground, random,
 async def test_nothing_depends_on_room_for_notifications(ground, random):
     """F41: jobs are enqueued, staged after a failure, and given back, although nobody can notify."""
     async with load(ground, 2) as busy:
-        async with no_room_for_notifications(ground):
+        async with no_room_for_notifications(ground.dsn):
             before = busy.errors.copy()
             await ground.started(100)
             failed = await put(ground, "flaky", key="flaky")

@@ -94,8 +94,8 @@ async def block(key: str, seconds: float) -> None:
 
 @app.job(name="crash", max_attempts=3, executor=rj.in_processes(2), backoff=lambda attempt, error: 0.2, breaker=None)
 def crash(key: str) -> None:
-    with noted():  # its end is noted first: nobody does so afterwards
-        pass
+    note("start")
+    note("crash")  # first: nobody does so afterwards. It is no end, and comes again where the attempt is given back
     os.kill(os.getpid(), signal.SIGKILL)
 
 

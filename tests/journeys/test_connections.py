@@ -171,7 +171,8 @@ async def test_a_table_that_somebody_keeps_for_himself_is_waited_for_in_short_tr
 
 INTERNAL = (
     "fetch_jobs", "ack_completed", "ack_jobs", "find_acked", "renew_lease", "lead", "stage_jobs", "expired_nodes", "rescue_jobs",
-    "bury", "lost_claims", "serve", "unserved", "leave", "resign", "look",
+    "bury", "lost_claims", "serve", "unserved", "leave", "resign", "look", "take_lease", "declare_types", "describe_server",
+    "oldest_transactions",
 )  # fmt: skip
 """What a node asks by itself and is to be seen within seconds."""
 
@@ -197,6 +198,15 @@ async def test_each_question_of_a_node_may_stay_without_an_answer(dsn, connectio
     assert await connection.fetchval("SELECT attempt FROM rxjobs.finished_jobs WHERE id = $1", lost) == 2
     assert await connection.fetchval("SELECT max(attempt) FROM rxjobs.finished_jobs WHERE type = 'work' AND id <> $1", lost) == 1
     assert [record.message for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+async def test_a_database_that_goes_away_while_a_node_begins_is_waited_for_as_long_as_a_stop_may_take(dsn, connection):
+    async with Proxy(dsn) as proxy:
+        proxy.watch_for(statement("take_lease", "rxjobs").partition("\n")[0], "Z", lambda link: proxy.refuse())
+        app, _ = an_app(proxy.dsn, shutdown_grace=0.5)
+        with pytest.raises(ConnectionError, match=r"went away while this node began, and was not back within 0\.5 s"):
+            async with app.running():
+                pass
 
 
 def unsprung(traps):

@@ -49,7 +49,7 @@ def test_a_rule_that_does_something_else_is_found(tmp_path):
 
 
 def test_there_are_twelve_alerts_of_different_names():
-    assert len({alert["alert"] for alert in ALERTS}) == len(ALERTS) == 12
+    assert len({alert["alert"] for alert in ALERTS}) == len(ALERTS) == 13
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])

@@ -51,7 +51,13 @@ async def test_a_running_node_tells_of_its_queues_stages_and_places(app, reader)
             await until_done(app, 5)
             await until(lambda: value(reader, "rxjobs.ack.pending", messaging__destination__name="mail") == 0)
             assert value(reader, "rxjobs.stage.items", rxjobs__stage__name="few", rxjobs__stage__disposition="dropped") == 0
-        for name in ("rxjobs.queue.limit", "rxjobs.leader.status", "rxjobs.breaker.state", "db.client.connection.count"):
+        for name in (
+            "rxjobs.notify.queue.usage",
+            "rxjobs.queue.limit",
+            "rxjobs.leader.status",
+            "rxjobs.breaker.state",
+            "db.client.connection.count",
+        ):
             assert points(reader, name) == {}, "a node that has ended tells nothing"
 
 
@@ -64,6 +70,8 @@ async def test_a_node_tells_whether_it_leads_and_listens_and_what_its_connection
         await until(lambda: value(reader, "rxjobs.leader.status") == 1)
         await until(lambda: value(reader, "rxjobs.notify.connected") == 1)
         assert value(reader, "rxjobs.notify.reconnects") == 0
+        assert 0 <= value(reader, "rxjobs.notify.queue.usage") < 1
+        assert value(reader, "rxjobs.database.horizon.age") >= 0
         assert value(reader, "rxjobs.leader.transitions", rxjobs__leader__event="acquired") == 1
         state = {"rxjobs__breaker__name": "work"}
         assert value(reader, "rxjobs.breaker.state", rxjobs__breaker__state="closed", **state) == 1
