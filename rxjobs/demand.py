@@ -275,6 +275,11 @@ class Ledger:
         return set(self._held)
 
     @property
+    def ending_ids(self) -> set[int]:
+        """The ids of the jobs whose outcomes are on their way to be written down."""
+        return {finished.job.id for finished, _ in (*self._in_write, *self._gathered)}
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is held, and nothing is about to be."""
         return self.demand.held == 0 and not self.is_fetching

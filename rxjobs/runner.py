@@ -38,6 +38,8 @@ UNTIL_EXIT = 5.0
 """Seconds that a process surely needs no more of to end, once its jobs have."""
 LOOK_AT_WEAR = 1.0
 """Seconds between looks at what was left behind."""
+YOUNG, OLDER, OLDEST = range(3)
+"""Generations of Python's garbage collector."""
 MOST_LEFT_BEHIND = 64
 """As many coroutines that do not stop are as many too many: they take memory, and time of the event loop."""
 
@@ -270,9 +272,8 @@ class Running:
             log.warning("%d jobs did not end within %g s, and are released", len(self.held_ids), grace)
         for one in self._pipelines:
             one.kill()
-        gc.collect()  # jobs that lie in an operator's buffer are released when they are let go
         await self._until(lambda: not self.running_ids, PATIENCE)
-        if not await self._until(self._is_written, LAST_WRITES):
+        if not await self._until(self._collected(self._is_written), LAST_WRITES):
             unwritten = sorted(self.held_ids - self.running_ids)
             log.error("the outcomes of jobs %s could not be written down; their lease will free them", unwritten[:100])
         if self.running_ids and ends_process:
@@ -298,6 +299,25 @@ class Running:
     def executors(self) -> set[Executor]:
         """What jobs and stages run on."""
         return {*self._executors(), *(executor for one in self._pipelines for executor in one.scope.executors)}
+
+    def _collected(self, fact: Callable[[], bool]) -> Callable[[], bool]:
+        """The fact, for which garbage is collected as long as jobs lie in an operator's buffer: they are released when that is.
+
+        Of everything in memory last: where that is millions of objects, it holds up the event loop for seconds.
+        """
+        generations = iter((YOUNG, OLDER, OLDEST))
+
+        def after_collecting() -> bool:
+            if self._lying_ids and (generation := next(generations, None)) is not None:
+                gc.collect(generation)
+            return fact()
+
+        return after_collecting
+
+    @property
+    def _lying_ids(self) -> set[int]:
+        """The ids of the jobs that are held, and that no stage works on, and that are not written down."""
+        return self.held_ids - self.running_ids - {id_ for one in self._pipelines for id_ in one.scope.ending_ids}
 
     async def _until(self, fact: Callable[[], bool], seconds: float) -> bool:
         loop = asyncio.get_running_loop()

@@ -199,6 +199,11 @@ class Scope:
         return set().union(*(ledger.held_ids for ledger in self._ledgers.values()))
 
     @property
+    def ending_ids(self) -> set[int]:
+        """The ids of those of them whose outcomes are on their way to be written down."""
+        return set().union(*(ledger.ending_ids for ledger in self._ledgers.values()))
+
+    @property
     def ledgers(self) -> list[Ledger]:
         """What its pulls hold."""
         return list(self._ledgers.values())

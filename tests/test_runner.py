@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
@@ -25,6 +27,7 @@ from rxjobs.middleware.timeout import timeout
 from rxjobs.runner import MOST_LEFT_BEHIND, Pipeline, Running
 from rxjobs.stopping import left_behind
 from rxjobs.testing import MemorySource, a_job, job_type
+from rxjobs.testing.conformance_executor import until
 from rxjobs.testing.watched import Watched, runs
 from tests.virtual import on_virtual_time
 
@@ -211,6 +214,56 @@ async def test_jobs_that_wait_for_their_turn_are_released_when_the_grace_is_over
         await asyncio.sleep(1)
     assert outcomes(source) == [rj.Release] * 8
     assert not observed.running.held_ids
+
+
+@contextmanager
+def collections() -> Iterator[list[int]]:
+    """The generations in which garbage is collected inside, none by itself."""
+    seen = list[int]()
+
+    def see(phase: str, about: dict[str, int]) -> None:
+        if phase == "start":
+            seen.append(about["generation"])
+
+    gc.collect()
+    gc.disable()
+    gc.callbacks.append(see)
+    try:
+        yield seen
+    finally:
+        gc.callbacks.remove(see)
+        gc.enable()
+
+
+async def test_a_stop_collects_no_garbage_where_no_job_can_lie_in_it():
+    """With millions of objects in memory, that would hold up the event loop for seconds."""
+    source = watching(*sleepers(0, 0), *sleepers(60))
+    with collections() as seen:
+        async with runs(pulled(source).pipe(rj.execute(), rj.ack()), grace=0):
+            await asyncio.sleep(0.05)
+    assert outcomes(source) == [rj.Complete, rj.Complete, rj.Release]
+    assert seen == []
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_jobs_that_lie_in_a_cycle_are_released_by_a_stop_and_looked_for_among_the_old_last(is_old):
+    def hoard(source: rx.Observable[Any]) -> rx.Observable[Any]:
+        def subscribe(observer: Any, scheduler: Any = None) -> Any:
+            kept: list[Any] = []
+            kept.append(kept)
+            return source.subscribe(kept.append, scheduler=scheduler)
+
+        return rx.Observable(subscribe)
+
+    source = watching(a_job(), a_job())
+    with collections() as seen:
+        async with runs(pulled(source).pipe(hoard, rj.complete(), rj.ack()), grace=0):
+            await until(lambda: bool(source.fetched))
+            if is_old:
+                gc.collect()
+                seen.clear()
+    assert outcomes(source) == [rj.Release, rj.Release]
+    assert seen == ([0, 1, 2][: len(seen)] if is_old else [0])
 
 
 @on_virtual_time
