@@ -20,7 +20,7 @@ class BreakerState(msgspec.Struct, frozen=True):
 
     `moved_at` is since when, None where it never moved; `wait` is for how many seconds more it stays open, None where it is not, or
     was opened by hand and stays so until it is closed; `failures` are those in a row while it is closed, and `probing` how many
-    jobs try whether it can close.
+    jobs try whether it can close. `queue` is what the type declares, where that is known.
     """
 
     type: str
@@ -30,6 +30,7 @@ class BreakerState(msgspec.Struct, frozen=True):
     is_by_hand: bool = False
     failures: int = 0
     probing: int = 0
+    queue: str | None = None
 
 
 class Breakers:

@@ -35,7 +35,17 @@ class Counted:
     @property
     def went_out(self) -> int:
         """How many it has passed on."""
-        return max(0, self.went_in - self.dropped - self.errors - sum(len(one.running) for one in tuple(self.working)))
+        return max(0, self.went_in - self.dropped - self.errors - self.running)
+
+    @property
+    def running(self) -> int:
+        """How many it works on."""
+        return sum(_jobs_in(item) for one in tuple(self.working) for item in one.running)
+
+    @property
+    def limit(self) -> int:
+        """How many it works on at once at most: jobs, or lists of them; 0 where it does not work on several."""
+        return sum(one.limit for one in tuple(self.working))
 
     @property
     def waiting(self) -> int:
@@ -61,3 +71,7 @@ class Counted:
                     is_sample=is_sample, is_traced=self.traced,
                 )
             )  # fmt: skip
+
+
+def _jobs_in(item: object) -> int:
+    return len(item) if isinstance(item, list) else 1

@@ -143,6 +143,8 @@ class Ledger:
         self.watchers: tuple[Watcher, ...] = ()
         self.era = 0
         """How often its node was cut off."""
+        self.acked = 0
+        """How many ends of jobs are written down."""
         self.is_paused = False
         """Whether nothing is to be asked for, and nothing that is held to be begun."""
         self.fetched_at = now()
@@ -165,6 +167,11 @@ class Ledger:
         """
         demand, writing = self.demand, self.pending
         return min(demand.free, demand.worth_asking) if writing and writing == demand.held else demand.free
+
+    @property
+    def wanted(self) -> int:
+        """How many more jobs it would hold now, if there were any."""
+        return 0 if self.is_paused else max(0, self.demand.max_demand - self.demand.held)
 
     @property
     def is_fetching(self) -> bool:
@@ -350,6 +357,7 @@ class Ledger:
         batch, self._in_write = self._in_write, []
         tell_acked(self.emit, self.source, [finished for finished, _ in batch], self._write_began)
         self.demand.held -= len(batch)
+        self.acked += len(batch)
         for finished, _then in batch:
             copies = self._held.pop(finished.job.id) - 1
             if copies:

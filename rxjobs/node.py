@@ -23,6 +23,7 @@ from rxjobs.dead_letters import DeadLetters
 from rxjobs.definition import Definition
 from rxjobs.event_stream import EventStream
 from rxjobs.events import NodeCutOff, NodeJoined, NodeLeft, NodeLost
+from rxjobs.nodes import WATCHED
 from rxjobs.runner import Running
 from rxjobs.services.claims import lost_claims
 from rxjobs.services.cron import cron, declare
@@ -109,7 +110,7 @@ class Node:
             return running.held_ids
 
         how, witness = self._settings, self._dead_letters.witness
-        status = Status(running, witness)
+        status = Status(running, witness, how.lease_seconds)
         lease = Lease(
             self._store.database.apart(), how.schema, self.id, how.node, seconds=how.lease_seconds, heartbeat=how.heartbeat_seconds,
             on_cut_off=lambda: scheduler.here(lambda: self._cut_off(running)),
@@ -134,7 +135,10 @@ class Node:
         if how.notify and not self._store.database.is_behind_pooler:
 
             def hear(what: str | None) -> None:
-                (self._pings.on_next if what is not None and what.startswith(PING) else heard)(what)
+                if what == WATCHED:
+                    lease.hasten()
+                else:
+                    (self._pings.on_next if what is not None and what.startswith(PING) else heard)(what)
 
             self._store.database.listener = listener = Listener(self._store.database.apart(), self._store.channel, hear)
             stack.push_async_callback(_cancel, spawn(scheduler.loop, listener.listen()))

@@ -89,8 +89,7 @@ class Scope:
         """Whether the pipeline has just broken: what is let go now was dropped by no operator."""
         self.executors: set[Executor] = set()
         """What the stages run things on, to be closed with the app."""
-        self.stages: set[Counted] = set()
-        """What passes through its stages."""
+        self._stages: dict[Counted, None] = {}
         self._stops: list[Callable[[], object]] = []
         self._max_restarts = max_restarts
         self._restart_window = restart_window
@@ -123,6 +122,15 @@ class Scope:
             self._kept[key] = make()
         kept: T = self._kept[key]
         return kept
+
+    def count(self, counted: Counted) -> None:
+        """Have what passes through a stage shown with its pipeline."""
+        self._stages[counted] = None
+
+    @property
+    def stages(self) -> list[Counted]:
+        """What passes through its stages, from the first to the last: they are subscribed from the end."""
+        return list(self._stages)[::-1]
 
     def restarts(self) -> Restarts:
         """How often a part of the pipeline may break: as often as the pipeline itself."""

@@ -51,9 +51,9 @@ class NodeVitals:
         """The queues that it takes jobs from."""
         for scope in self._running.scopes:
             for ledger in scope.ledgers:
-                queue, demand = getattr(ledger.source, "queue", None), ledger.demand
+                queue = getattr(ledger.source, "queue", None)
                 if isinstance(queue, str):
-                    outstanding = 0 if ledger.is_paused or scope.stopping else max(0, demand.max_demand - demand.held)
+                    outstanding = 0 if scope.stopping else ledger.wanted
                     yield QueueVitals(queue, _most_running(scope, ledger), ledger.is_paused, outstanding, ledger.pending)
 
     @property
@@ -61,7 +61,7 @@ class NodeVitals:
         """Its stages."""
         for scope in self._running.scopes:
             most = sum(ledger.demand.max_demand for ledger in scope.ledgers)
-            for one in tuple(scope.stages):
+            for one in scope.stages:
                 limit = (one.room or most) if one.working else 0
                 yield StageVitals(one.name, one.went_in, one.went_out, one.dropped, one.errors, one.waiting, limit)
 
@@ -116,7 +116,7 @@ class NodeVitals:
 
 def _most_running(scope: Scope, ledger: Ledger) -> int:
     """How many of a source's jobs may run at once: as many as the stages that run them work on, and no more than are held."""
-    most = sum(one.limit for counted in tuple(scope.stages) if counted.runs_jobs for one in tuple(counted.working))
+    most = sum(one.limit for counted in scope.stages if counted.runs_jobs for one in tuple(counted.working))
     return min(most, ledger.demand.max_demand) if most else ledger.demand.max_demand
 
 

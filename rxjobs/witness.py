@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import Context
 from datetime import UTC, datetime
@@ -93,6 +93,8 @@ class Witness:
         self.failed = 0
         """Attempts, of which some were the last ones."""
         self.discarded = 0
+        self.failed_of: Counter[str] = Counter()
+        """Attempts that failed, by queue."""
         self.loop_delay: Callable[[], float | None] = lambda: None
         self._node = node
         self._queues = queues
@@ -132,6 +134,7 @@ class Witness:
         for one in unwell:
             if isinstance(one.outcome, Retry | Discard):
                 self.failed += 1
+                self.failed_of[one.job.queue] += 1
                 discarded += isinstance(one.outcome, Discard)
                 self._note(one.job, one.outcome.failure or _asked(one.outcome))
         self.discarded += discarded

@@ -46,6 +46,7 @@ _jobs.command("rxjobs.cli.jobs:cancel", name="cancel", usage="Usage: rxjobs jobs
 _jobs.command("rxjobs.cli.jobs:retry", name="retry", usage="Usage: rxjobs jobs retry [IDS...] [OPTIONS]")
 _jobs.command("rxjobs.cli.jobs:delete", name="delete", usage="Usage: rxjobs jobs delete [IDS...] [OPTIONS]")
 commands.command("rxjobs.cli.nodes:nodes", name="nodes")
+commands.command("rxjobs.cli.top:top", name="top")
 commands.command(_queues)
 _queues.command("rxjobs.cli.queues:list_queues", name="list")
 _queues.command("rxjobs.cli.queues:pause", name="pause", usage="Usage: rxjobs queues pause QUEUE [OPTIONS]")
@@ -69,6 +70,7 @@ commands.command(_breakers)
 _breakers.command("rxjobs.cli.breakers:list_breakers", name="list")
 _breakers.command("rxjobs.cli.breakers:open_breaker", name="open", usage="Usage: rxjobs breakers open JOB_TYPE [OPTIONS]")
 _breakers.command("rxjobs.cli.breakers:close_breaker", name="close", usage="Usage: rxjobs breakers close JOB_TYPE [OPTIONS]")
+
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import msgspec
 from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable, SerialDisposable
 
+from rxjobs.counted import Counted
 from rxjobs.demand import Ledger
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
@@ -52,7 +53,7 @@ def buffer(
             raise InvalidOption("rj.buffer: measure says how large a job is, and needs size=, how large a list may be")
     if count is None and timespan is None:
         raise InvalidOption("rj.buffer: give a count or a timespan; of size alone nobody knows whether it is ever reached")
-    limits = _Limits(count, size, measure or bytes_of_args)
+    limits, counted = _Limits(count, size, measure or bytes_of_args), Counted(name)
 
     def operator(source: Observable[Any]) -> Observable[Any]:
         if timespan is None and isinstance(source, Stream):
@@ -60,7 +61,7 @@ def buffer(
 
         def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
             scope = scope_here(scheduler)
-            return _Gathering(limits, timespan, observer, scope, name).start(source)
+            return _Gathering(limits, timespan, observer, scope, counted).start(source)
 
         return behind(source, subscribe)
 
@@ -104,21 +105,25 @@ class _Limits(msgspec.Struct, frozen=True):
 class _Gathering:
     """One subscription: the list that is being gathered."""
 
-    def __init__(self, limits: _Limits, timespan: float | None, observer: abc.ObserverBase[Any], scope: Scope, name: str) -> None:
+    def __init__(
+        self, limits: _Limits, timespan: float | None, observer: abc.ObserverBase[Any], scope: Scope, counted: Counted
+    ) -> None:
         self._limits = limits
         self._timespan = timespan
         self._observer = observer
         self._scope = scope
-        self._name = name
+        self._counted = counted
         self._jobs: list[Job] = []
         self._sizes: list[float] = []
         self._size = 0.0
         self._timer = SerialDisposable()
-        self._lingering = Lingering(self._take_out)
+        self._lingering = Lingering(self._take_out, lambda: len(self._jobs))
+        counted.working.add(self._lingering)
 
     def start(self, source: Observable[Any]) -> abc.DisposableBase:
         here = self._scope.scheduler
         self._scope.watch(self._lingering)
+        self._scope.count(self._counted)
         with self._scope.seeing_pulls() as pulls:
             upstream = source.subscribe(on_the_loop(self._observer, here, self._take, self._end), scheduler=here)
         if self._timespan is None and pulls:
@@ -139,7 +144,7 @@ class _Gathering:
             self._observer.on_error(error)
 
     def _take(self, item: Any) -> None:
-        for one in items(self._name, item):
+        for one in items(self._counted.name, item):
             if isinstance(one, Job):
                 self._gather(one)
             else:
@@ -147,6 +152,7 @@ class _Gathering:
 
     def _gather(self, job: Job) -> None:
         limits = self._limits
+        self._counted.went_in += 1
         try:
             size = limits.of(job)
         except Exception as error:

@@ -9,6 +9,7 @@ from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable
 
 from rxjobs.awaiting import Awaited
+from rxjobs.counted import Counted
 from rxjobs.demand import let_go
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
@@ -35,16 +36,21 @@ def execute_batch(handler: Handler, *, concurrency: int = 1, timeout: float | No
     if timeout is not None and timeout <= 0:
         raise InvalidOption(f"rj.execute_batch: timeout is a number of seconds above 0, or None, not {timeout!r}")
 
+    counted = Counted(name)
+
     def operator(source: Observable[Any]) -> Observable[Any]:
         def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
             scope = scope_here(scheduler)
             here = scope.scheduler
 
             async def work(jobs: list[Job]) -> list[Finished]:
+                counted.went_in += len(jobs)
                 return await Batch(jobs, handler, timeout, scope.emit).run()
 
             running: Awaited[list[Job], list[Finished]] = Awaited(work, concurrency, _OneByOne(observer), here, _let_all_go)
             scope.watch(running)
+            scope.count(counted)
+            counted.working.add(running)
 
             def on_next(item: Any) -> None:
                 jobs: list[Job] = []

@@ -18,15 +18,26 @@ def pull_of(job: Job) -> Ledger | None:
 
 
 class Lingering:
-    """Where jobs wait in a stage. A stage gives `take_out`, which takes out and returns the jobs for which a condition holds."""
+    """Where jobs wait in a stage.
 
-    def __init__(self, take_out: Callable[[Callable[[Job], bool]], list[Job]]) -> None:
+    A stage gives `take_out`, which takes out and returns the jobs for which a condition holds, and says how many wait.
+    """
+
+    limit = 0
+
+    def __init__(self, take_out: Callable[[Callable[[Job], bool]], list[Job]], waiting: Callable[[], int] = lambda: 0) -> None:
         self._take_out = take_out
+        self._waiting = waiting
 
     @property
     def running(self) -> list[Any]:
         """Nothing is."""
         return []
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait here."""
+        return self._waiting()
 
     def let_go_of_waiting(self, which: Callable[[Job], bool]) -> None:
         """Release such jobs."""

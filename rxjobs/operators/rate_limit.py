@@ -11,6 +11,7 @@ from typing import Any
 from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable, SerialDisposable
 
+from rxjobs.counted import Counted
 from rxjobs.demand import ended
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
@@ -51,7 +52,7 @@ def rate_limit(n: int, *, per: float = 1.0, burst: int | None = None, by: By | N
         raise InvalidOption(f"rj.rate_limit: per is a number of seconds above 0, not {per!r}")
     if burst is not None:
         check_count("rate_limit", "burst", burst)
-    key = None if by is None else key_of("rate_limit", by)
+    key, counted = None if by is None else key_of("rate_limit", by), Counted(name)
 
     def operator(source: Observable[Any]) -> Observable[Any]:
         place = object()
@@ -60,7 +61,7 @@ def rate_limit(n: int, *, per: float = 1.0, burst: int | None = None, by: By | N
             scope = scope_here(scheduler)
             # kept through restarts: a pipeline that breaks again and again is no faster
             rate = scope.kept(place, lambda: Rate(n, per, n if burst is None else burst))
-            return _Limiting(rate, key, observer, scope).start(source)
+            return _Limiting(rate, key, observer, scope, counted).start(source)
 
         return behind(source, subscribe)
 
@@ -125,7 +126,9 @@ class Rate:
 class _Limiting:
     """One subscription: the jobs that wait, in a lane for each key, and one timer for whatever comes first."""
 
-    def __init__(self, rate: Rate, key: Callable[[Job], Hashable] | None, observer: abc.ObserverBase[Any], scope: Scope) -> None:
+    def __init__(
+        self, rate: Rate, key: Callable[[Job], Hashable] | None, observer: abc.ObserverBase[Any], scope: Scope, counted: Counted
+    ) -> None:
         self._rate = rate
         self._key = key
         self._observer = observer
@@ -139,11 +142,14 @@ class _Limiting:
         self._timer = SerialDisposable()
         self._timer_at: float | None = None
         self._has_ended = False
-        self._lingering = Lingering(self._take_out)
+        self._counted = counted
+        self._lingering = Lingering(self._take_out, lambda: self._waiting)
+        counted.working.add(self._lingering)
 
     def start(self, source: Observable[Any]) -> abc.DisposableBase:
         here = self._scope.scheduler
         self._scope.watch(self._lingering)
+        self._scope.count(self._counted)
         stop = self._scope.on_stop(self._give_all_back)  # before the source hears of it, and completes
         upstream = source.subscribe(
             on_the_loop(self._observer, here, one_by_one("rate_limit", self._take), self._end), scheduler=here
@@ -158,6 +164,7 @@ class _Limiting:
         if not isinstance(item, Job):
             self._observer.on_next(item)
             return
+        self._counted.went_in += 1
         try:
             key = self._key(item) if self._key is not None else None
             hash(key)

@@ -81,7 +81,7 @@ def each(kind: str, work: Callable[[Job], Item], counted: Counted) -> Operator:
     def operator(source: Observable[Any]) -> Observable[Any]:
         def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
             scope = scope_here(scheduler)
-            scope.stages.add(counted)
+            scope.count(counted)
             here = scope.scheduler
 
             def take(job: Job) -> None:
@@ -118,7 +118,7 @@ def each_awaited(
                 scope.executors.add(on)
             running: Awaited[Job, Item] = Awaited(work, concurrency, observer, here, let_go)
             scope.watch(running)
-            scope.stages.add(counted)
+            scope.count(counted)
             counted.working.add(running)
 
             on_next = one_by_one(kind, running.add, observer.on_next)

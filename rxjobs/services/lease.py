@@ -23,6 +23,8 @@ log = logging.getLogger("rxjobs.lease")
 MARGIN = 0.2
 """The part of its time, at the end, in which a lease no longer counts: this clock and the server's need not run alike, and to stop
 what runs takes a moment."""
+WATCHED_SECONDS, WATCHED_BEAT = 15.0, 1.0
+"""For so long after somebody has looked, a node tells of itself so often."""
 
 
 class Lease:
@@ -60,6 +62,8 @@ class Lease:
         self._is_cut_off = False
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = threading.Event()
+        self._watched_until = self._begun = float("-inf")
+        self._hurry: Callable[[], object] = lambda: None
         self._wake: Callable[[], object] = lambda: None
         context = copy_context()  # a thread has none of its maker's
         self._thread = threading.Thread(target=lambda: context.run(asyncio.run, self._keep()), name="rxjobs-lease", daemon=True)
@@ -67,6 +71,12 @@ class Lease:
     def start(self) -> None:
         """Begin to renew; the lease itself was taken before."""
         self._thread.start()
+
+    def hasten(self) -> None:
+        """Renew more often for a while, since somebody watches what is told with it; from any thread, as often as may be."""
+        self._watched_until = time.monotonic() + WATCHED_SECONDS
+        with suppress(RuntimeError):  # its loop is closed where it was stopped before
+            self._hurry()
 
     def stop(self) -> None:
         """Stop renewing. Called last, after the last ack."""
@@ -78,20 +88,22 @@ class Lease:
     async def _keep(self) -> None:
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
         self._wake = lambda: loop.call_soon_threadsafe(stopped.set)
+        hurried = asyncio.Event()
+        self._hurry = lambda: loop.call_soon_threadsafe(hurried.set)
         if self._stopping.is_set():
             return
         self._renewed(self._asked)
-        renewing = asyncio.ensure_future(self._renew_for_ever())
+        renewing = asyncio.ensure_future(self._renew_for_ever(hurried))
         await asyncio.wait([renewing, asyncio.ensure_future(stopped.wait())], return_when=asyncio.FIRST_COMPLETED)
         renewing.cancel()
 
-    async def _renew_for_ever(self) -> None:
+    async def _renew_for_ever(self, hurried: asyncio.Event) -> None:
         while True:
             try:
                 connection = await patiently("renewing the lease", self._begin, longest=self._heartbeat)
                 try:
                     while True:
-                        await asyncio.sleep(self._heartbeat)
+                        await self._pause(hurried)
                         await self._renew_on(connection)
                 finally:
                     connection.terminate()
@@ -100,6 +112,17 @@ class Lease:
             except Exception:
                 log.exception("the lease could not be renewed, and is tried again")
                 await asyncio.sleep(self._heartbeat)
+
+    async def _pause(self, hurried: asyncio.Event) -> None:
+        """Wait until it is time to renew again, which may come to be sooner meanwhile."""
+        while True:
+            now = time.monotonic()
+            every = min(self._heartbeat, WATCHED_BEAT) if now < self._watched_until else self._heartbeat
+            if (left := self._begun + every - now) <= 0:
+                return
+            hurried.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(hurried.wait(), left)
 
     async def _begin(self) -> Any:
         """A connection on which the lease was renewed: a server that may only be read lets one connect, and not renew."""
@@ -114,7 +137,7 @@ class Lease:
 
     async def _renew_on(self, connection: Any) -> None:
         store, status = Store(_One(connection), self._schema), self._status()
-        asked = time.monotonic()
+        asked = self._begun = time.monotonic()
         async with asyncio.timeout(self._seconds / 3):
             is_ours = await store.renew_lease(self._node, self._seconds, status)
         if not is_ours:

@@ -35,6 +35,10 @@ class NodeStatements(Asking):
         """The nodes that are there or went within the last seconds, with what they told of themselves."""
         return await self._run("registered_nodes", gone_seconds)
 
+    async def durations(self, seconds: float, most: int, types: int) -> Rows:
+        """How long jobs took that ended of late, of the slowest types: up to `most` jobs are looked at."""
+        return await self._run("durations", seconds, most, types)
+
     async def ready_depths(self, queues: Sequence[str], most: int) -> Rows:
         """How many jobs are ready in each of the queues, counted up to `most`, and how long the oldest of those has waited."""
         return await self._run("ready_depths", queues, most)

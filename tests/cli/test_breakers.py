@@ -19,7 +19,7 @@ def test_breakers_are_answered_in_json(rxjobs):
     assert rxjobs("breakers", "open", "send", "--app", "shop:app", "--json").document == {"type": "send", "changed": True}
     (one,) = rxjobs("breakers", "list", "--json").document
     assert one.pop("moved_at")
-    assert one == {"type": "send", "state": "open", "wait": None, "is_by_hand": True, "failures": 0, "probing": 0}
+    assert one == {"type": "send", "state": "open", "wait": None, "is_by_hand": True, "failures": 0, "probing": 0, "queue": None}
     listed = rxjobs("breakers", "list", "--app", "shop:app", "--json").document
     assert [(row["type"], row["state"]) for row in listed] == [
         ("add", "closed"), ("fail", "closed"), ("send", "open"), ("wait", "closed"),

@@ -138,3 +138,24 @@ async def test_who_loses_its_lease_is_cut_off_first(connection, lease, told):
     await until(lambda: connection.fetchval(ALIVE))
     await until(lambda: len(told) == 3)
     assert told == ["cut off", "lost", "restored"]
+
+
+async def test_who_is_watched_renews_about_once_a_second_however_often_that_is_asked_for(dsn, connection, node):
+    renewed = list[float]()
+    lease = Lease(
+        Database(dsn), "rxjobs", node, "a", seconds=3000, heartbeat=1000,
+        on_cut_off=lambda: None, on_lost=lambda: None, on_restored=lambda: None, status=lambda: renewed.append(time.monotonic()),
+    )  # fmt: skip
+    lease.hasten()  # before it began
+    lease.start()
+    try:
+        await until(lambda: renewed)
+        while len(renewed) < 3:
+            lease.hasten()
+            await asyncio.sleep(0.001)
+    finally:
+        lease.stop()
+    lease.hasten()  # after it has ended
+    first, second, third = renewed[:3]
+    assert second - first > 0.9
+    assert third - second > 0.9
