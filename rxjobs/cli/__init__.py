@@ -72,6 +72,8 @@ _breakers.command("rxjobs.cli.breakers:open_breaker", name="open", usage="Usage:
 _breakers.command("rxjobs.cli.breakers:close_breaker", name="close", usage="Usage: rxjobs breakers close JOB_TYPE [OPTIONS]")
 
 
+commands.command("rxjobs.cli.completion:install_completion", name="--install-completion")
+
 
 def main() -> None:
     """Do what the command line says, and exit: 0 done, 1 something broke, 2 a mistake, told in one line on stderr."""
