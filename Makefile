@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos check bench hot-path designs signals format clean
+.PHONY: help demo test ray chaos check bench hot-path designs signals format clean
 
 # the newest that has venv; a pyenv shim may exist and not run, so each is tried
 PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -22,6 +22,10 @@ WORKERS ?= 4
 
 test: $(READY) ## run the whole suite; RXJOBS_TEST_DSN chooses another PostgreSQL
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+ray: $(READY) ## run the tests of jobs on Ray, which takes 300 MB to install and is not in `make test`
+	$(BIN)/python -m pip install --quiet --editable '.[dev,ray]'
+	$(BIN)/python -m pytest tests/executors/test_ray.py
 
 MINUTES ?= 30
 

@@ -6,21 +6,27 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent import futures
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from rxjobs.call import Call, Start
 from rxjobs.errors import InvalidOption, PoolBroken
 from rxjobs.executors import remote
+from rxjobs.executors.dask import DaskPool, is_of_dask
 from rxjobs.executors.ran import Ran, Reply
+from rxjobs.executors.reached import ReachedPool, Sent
 from rxjobs.executors.scheduling import ClosureScheduler, NoScheduler
 from rxjobs.executors.threaded import ThreadedCall
-from rxjobs.stopping import RUNS_ON
+from rxjobs.stopping import RUNS_ON, STOP
 from rxjobs.telemetry.context import carried, carry
 
 log = logging.getLogger("rxjobs")
 
 T = TypeVar("T")
+
+MOMENT = 0.7
+"""Seconds in which a call that was asked to stop in another process has ended: then it is known that it did."""
 
 MOST_STUCK = 64
 """So many calls that do not stop are too many in a pool that does not tell its size."""
@@ -29,10 +35,11 @@ MOST_STUCK = 64
 def in_pool(
     executor: futures.Executor, *, carrier: remote.Carrier | None = None, attach: remote.Attach | None = None
 ) -> InThreadPool | InRemotePool:
-    """An executor on a pool that the caller owns, and closes: of threads, of processes, Dask's, loky's, MPI's.
+    """An executor on a pool that the caller owns, and closes: of threads, of processes, Dask's, Ray's, loky's, MPI's.
 
-    Where it runs code in other processes, `carrier` makes the trace context that goes along with a job, and `attach`,
-    an importable function, makes a context manager of it there.
+    A cancellation reaches what runs in Dask's `client.get_executor()` and a `RayExecutor`: see docs/scale.md. Where a pool runs
+    code in other processes, `carrier` makes the trace context that goes along with a job, and `attach`, an importable function,
+    makes a context manager of it there.
     """
     if not isinstance(executor, futures.Executor):
         raise InvalidOption(f"in_pool takes a concurrent.futures.Executor, not {executor!r:.200}")
@@ -40,6 +47,8 @@ def in_pool(
     apart = getattr(futures, "InterpreterPoolExecutor", ())
     if isinstance(executor, futures.ThreadPoolExecutor) and not isinstance(executor, apart):
         return InThreadPool(executor)
+    if is_of_dask(executor):
+        executor = DaskPool(executor)
     return InRemotePool(executor, carrier or carry, attach or carried)
 
 
@@ -107,7 +116,7 @@ class InPool:
         try:
             value = await reply.taken(stop)
         except asyncio.CancelledError:
-            if not (future.cancel() or future.done()):
+            if not (future.cancel() or future.done() or await _ends(future, reply)):
                 self._leave_behind(call, reply.leave_behind(), was_told=interrupt())
                 raise asyncio.CancelledError(RUNS_ON) from None
             self.calls -= 1
@@ -155,14 +164,17 @@ class InRemotePool(InPool, NoScheduler):
         super().__init__(pool)
         self.carrier = carrier
         self.attach = attach
-        # others, such as Dask, say that a call runs when it has ended
-        self.tells_start = isinstance(pool, futures.ProcessPoolExecutor)
+        # others, such as loky, say too early or too late that a call runs
+        self.tells_start = isinstance(pool, futures.ProcessPoolExecutor | ReachedPool)
 
     async def run(self, call: Call) -> Any:
-        """Run the function in the pool; cancelled, one that runs runs on, and is waited for with stopping.STOP."""
+        """Run the function in the pool; cancelled, one that runs is asked to stop where the pool can be reached, or else runs on,
+        and is waited for with stopping.STOP."""
         request = remote.write_request(call, self.carrier(), self.attach)
-        submit = partial(self._pool.submit, remote.answer, request)
-        if self.tells_start:
+        submit: Callable[[], futures.Future[bytes]] = partial(self._pool.submit, remote.answer, request)
+        if isinstance(self._pool, ReachedPool):
+            submit = partial(_send, self._pool, request, call)
+        elif self.tells_start:
             submit = partial(_submit_told, submit, call.start)
         return await self._run(call, submit, remote.read_answer, _cannot)
 
@@ -186,7 +198,35 @@ def _submit_told(submit: Callable[[], futures.Future[T]], start: Start) -> futur
     return future
 
 
+def _send(pool: ReachedPool, request: bytes, call: Call) -> Sent:
+    """Have a call begin where its pool tells so, and its reports passed on."""
+    start, loop = call.start, asyncio.get_running_loop()
+    start.wait()
+
+    def heard(said: bytes) -> None:
+        if not said:
+            start.begin()
+            return
+        # a loop that was closed meanwhile does not want it
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(remote.pass_on, said, call.job)
+
+    return pool.send(request, call.job.type, heard)
+
+
+async def _ends(future: futures.Future[T], reply: Reply) -> bool:
+    """Whether a call that was asked to stop has ended within a moment."""
+    if not isinstance(future, Sent):
+        return False
+    try:
+        return await reply.arrives_within(MOMENT)
+    except asyncio.CancelledError:  # whoever cancels it again does not wait
+        return False
+
+
 def _read(done: futures.Future[T], read: Callable[[T], Ran]) -> Ran:
+    if isinstance(done, Sent) and done.is_asked and done.cancelled():
+        return Ran(error=asyncio.CancelledError(STOP))
     try:
         return read(done.result())
     except BaseException as error:  # what a job raises comes as a value, so this is the pool's own

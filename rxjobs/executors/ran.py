@@ -49,6 +49,11 @@ class Reply:
             # its traceback holds this frame: a cycle would keep the job alive until the next garbage collection
             del error
 
+    async def arrives_within(self, seconds: float) -> bool:
+        """Wait for it no longer than that; whether it has come."""
+        await asyncio.wait({self._arrived}, timeout=seconds)
+        return self._arrived.done()
+
     def leave_behind(self) -> asyncio.Future[None]:
         """Wait for it no longer; gives what is done when it comes all the same."""
         leave_behind(self._arrived)

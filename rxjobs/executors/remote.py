@@ -43,6 +43,9 @@ Wait = Callable[[Coroutine[Any, Any, Ran]], Ran]
 Tell = Callable[[bytes], object]
 """Sends the parent something."""
 
+Asked = Callable[[], bool]
+"""Whether somebody asked a call to stop."""
+
 REPORT = b"%"
 """What the report of a job that runs begins with, unlike its answer."""
 
@@ -87,20 +90,26 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Away(msgspec.Struct):
-    """What is going on with a job, seen from the process it was sent to: it is killed when it is to stop."""
+    """What is going on with a job, seen from the process it was sent to."""
 
-    cancelled: bool = False
     deadline: datetime | None = None
     tell: Tell | None = None
     """Tells the parent something while the job runs, where there is a way."""
+    asked: Asked = bool
+    """Whether it is to stop, where it can be asked: else it is killed, or never knows."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it is to stop."""
+        return self.asked()
 
     def report(self, fraction: float, message: str) -> None:
         """Have the parent know how far the job has come; raises NotOpen where it cannot be told."""
         tell = self.tell
         if tell is None:
             raise NotOpen(
-                "job.progress(...) cannot be told from a pool of processes given to in_pool, nor when the job has ended; run the "
-                "job on the event loop, in threads or with in_processes(n)"
+                "job.progress(...) cannot be told from a pool of processes given to in_pool, unless it is Dask's or Ray's, nor "
+                "when the job has ended; run the job on the event loop, in threads or with in_processes(n)"
             )
         tell(REPORT + _encoder.encode((fraction, message)))
 
@@ -160,15 +169,20 @@ def pass_on(report: bytes, job: Job) -> None:
         job.hold.report(fraction, message)
 
 
-def answer(request: bytes, wait: Wait = asyncio.run, tell: Tell | None = None) -> bytes:
+def answer(request: bytes, wait: Wait = asyncio.run, tell: Tell | None = None, asked: Asked = bool) -> bytes:
     """Run the call that was sent here, and say how it ended. It raises nothing, whatever the job does.
 
-    `tell` sends the parent what the job says while it runs.
+    `tell` sends the parent what the job says while it runs, `asked` says whether it is to stop.
     """
     try:
-        return _encoder.encode(_answer(_requests.decode(request), wait, tell))
+        return _encoder.encode(_answer(_requests.decode(request), wait, Away(tell=tell, asked=asked)))
     except BaseException as error:  # the job's own failure, or one of what it was sent with
         return _encoder.encode(Answer(failure=describe(error)))
+
+
+def write_outcome(outcome: Outcome) -> bytes:
+    """The answer of a call that ends so before it has begun."""
+    return _encoder.encode(_describe_outcome(outcome, None, raised=True))
 
 
 def path_of_call(call: Call) -> str:
@@ -228,8 +242,8 @@ def _path_of_type(job: Job) -> str | None:
         return None
 
 
-def _answer(request: Request, wait: Wait, tell: Tell | None) -> Answer:
-    job = _unpack(request, tell)
+def _answer(request: Request, wait: Wait, away: Away) -> Answer:
+    job = _unpack(request, away)
     token = running_job.set(job)
     try:
         if request.attach is None:
@@ -238,7 +252,7 @@ def _answer(request: Request, wait: Wait, tell: Tell | None) -> Answer:
             return _run(request, job, wait)
     finally:
         running_job.reset(token)
-        job.hold.tell = None  # a thread that the job has left behind may speak on
+        away.tell = None  # a thread that the job has left behind may speak on
 
 
 def _run(request: Request, job: Job, wait: Wait) -> Answer:
@@ -255,14 +269,16 @@ def _run(request: Request, job: Job, wait: Wait) -> Answer:
         return _describe_outcome(outcome, kept, raised=True)
 
 
-def _unpack(request: Request, tell: Tell | None) -> Job:
+def _unpack(request: Request, away: Away) -> Job:
     """The job, with its arguments and its type; where that cannot be found here, they are plain JSON and secrets."""
     path = request.type if request.takes_job else request.function
+    if request.timeout is not None:
+        away.deadline = datetime.now(UTC) + timedelta(seconds=request.timeout)
     return msgspec.structs.replace(
         request.job,
         args=_arguments_in(request, path),
         definition=None if path is None else find(path).definition,
-        hold=Away(deadline=None if request.timeout is None else datetime.now(UTC) + timedelta(seconds=request.timeout), tell=tell),
+        hold=away,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import gc
@@ -23,7 +24,7 @@ from typing import Any
 
 from rxjobs.codec import PlainCodec
 from rxjobs.definition import Definition, Options
-from rxjobs.job import Job
+from rxjobs.job import Job, current_job
 from rxjobs.outcome import Complete, Retry, Snooze
 from rxjobs.secret import Secret
 from rxjobs.settings import Settings
@@ -109,6 +110,42 @@ def wait_for(mark: str, release: str) -> int:
     while not Path(release).exists():
         time.sleep(0.01)
     return os.getpid()
+
+
+async def sleep_and_tell_the_end(mark: str, end: str) -> None:
+    """Tell that it runs, and how it ends."""
+    tell(mark, "")
+    try:
+        await asyncio.sleep(60)
+    except BaseException as error:
+        tell(end, type(error).__name__)
+        raise
+
+
+def tell(mark: str, what: str) -> None:
+    Path(mark).write_text(what)
+
+
+def pause_and_tell(mark: str, seconds: float) -> None:
+    """Tell where it runs, and do nothing else for so long."""
+    Path(mark).write_text(str(os.getpid()))
+    time.sleep(seconds)
+
+
+def pause(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+async def pause_softly(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+def look_whether_cancelled(mark: str, end: str) -> None:
+    """Tell that it runs, and end when its job says so."""
+    Path(mark).touch()
+    while not current_job().cancelled:
+        time.sleep(0.01)
+    Path(end).write_text("saw it")
 
 
 def note(log: str, number: int, how: str = "end") -> int:
