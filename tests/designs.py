@@ -126,7 +126,7 @@ async def drain(
         f"INSERT INTO {SCHEMA}.nodes (id, label, pid, expires_at) VALUES ($1, 'bench', 0, now() + interval '1 hour')", node
     )
     acking = await asyncpg.connect(dsn)
-    claim = await connection.prepare(statement("fetch_jobs", SCHEMA))
+    claim = await connection.prepare(statement("fetch_jobs_where", SCHEMA))
     ack = await acking.prepare(design.ack.format(schema=SCHEMA) if design.ack else statement("ack_completed", SCHEMA))
     marks = FROM_THE_START
     claims, acks = list[float](), list[float]()
@@ -134,7 +134,7 @@ async def drain(
     async def claim_some() -> Sequence[Any]:
         nonlocal marks
         began = time.perf_counter()
-        rows = await claim.fetch("default", batch, ["noop"], node, 2**21, *marks)
+        rows = await claim.fetch("default", batch, ["noop"], node, [], "{}", 2**21, *marks)
         claims.append(time.perf_counter() - began)
         if rows:  # a low-water mark, as the product keeps one
             last = max((row["scheduled_at"], row["id"]) for row in rows)

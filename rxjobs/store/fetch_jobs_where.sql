@@ -1,5 +1,5 @@
--- As fetch_jobs, of those jobs only whose tags contain all of $5 and whose arguments contain $6 (JSON); the limit is $7, the marks
--- are $8 and $9.
+-- As fetch_jobs, of those jobs only whose tags contain all of $5 and whose arguments contain $6 (JSON); the limit is $7.
+-- Of priority 0, 1, … only those from a mark on ($8 instants, $9 ids): each is one more look into the index, where fewer were ready.
 UPDATE {schema}.live_jobs
 SET state = 'executing', attempt = attempt + 1, attempted_at = now(), node = $4
 WHERE ctid = ANY (ARRAY(

@@ -1,7 +1,7 @@
--- All that a node asks while it has nothing to do, at once. For its sources, each with its queue in $1 and ten marks in $2 (instants) and $3
--- (ids), as fetch_jobs has them: the places of those for which a job is ready whose type is in $4. What is asked of the queues $5 for a
--- node that goes by the names $6, the empty one among them: its own max_demand goes before that of all nodes, and where a
--- queue is limited, the seconds after which to ask again for what a claim was not given. Where it leads: of the
+-- All that a node asks while it has nothing to do, at once. For its sources, each with its queue in $1 and ten marks in $2 (instants)
+-- and $3 (ids), as fetch_jobs_where has them: the places of those for which a job is ready whose type is in $4. What is asked of the
+-- queues $5 for a node that goes by the names $6, the empty one among them: its own max_demand goes before that of all nodes, and
+-- where a queue is limited, the seconds after which to ask again for what a claim was not given. Where it leads: of the
 -- jobs due at $7 or later (NULL where it does not) the seconds until the first is, below 0 if it has been, or NULL; the seconds that it
 -- took to find that out; and whether a node's lease ran out. Of the jobs that node $8 (or NULL) executes those that are to be cancelled:
 -- their ids, and the attempts. How breakers stand that are not closed or have counted failures, and those of the job types $9: as JSON,

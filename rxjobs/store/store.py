@@ -120,8 +120,10 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
 
     async def fetch_jobs(self, queue: str, n: int, types: Sequence[str], node: UUID, marks: Marks = FROM_THE_START) -> Rows:
         """Claim up to n jobs, of each priority those from its mark on."""
+        if marks is not FROM_THE_START:
+            return await self.fetch_jobs_where(queue, n, types, node, (), "{}", marks)
         with self._answered():
-            return await self._run("fetch_jobs", queue, n, types, node, self.max_stored_bytes, *marks)
+            return await self._run("fetch_jobs", queue, n, types, node, self.max_stored_bytes)
 
     async def fetch_jobs_where(
         self,

@@ -135,7 +135,7 @@ async def test_no_two_claimers_ever_get_the_same_row(connection, ground):
     async def work(node, own):
         nonlocal claims
         for _ in range(rounds // claimers):
-            rows = await own.fetch(claim, "default", 7, ["work"], node, 4096, *FROM_THE_START)
+            rows = await own.fetch(claim, "default", 7, ["work"], node, 4096)
             ids = [row["id"] for row in rows]
             assert held.isdisjoint(ids), "a row was claimed while another held it"
             held.update(ids)
