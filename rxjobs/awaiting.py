@@ -171,9 +171,9 @@ class Awaited(Generic[A, B]):
         return list(self._tasks.values())
 
     @property
-    def waiting(self) -> int:
-        """How many items wait for their turn."""
-        return len(self._waiting)
+    def waiting(self) -> list[A]:
+        """The items that wait for their turn."""
+        return list(self._waiting)
 
     def leave_behind(self) -> None:
         """Wait no longer for what runs."""

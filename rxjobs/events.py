@@ -226,6 +226,7 @@ class StageWorked(JobEvent, frozen=True, kw_only=True):
     """A stage has worked on a job: told of one in sixteen, of what took long, and of all where a stage is traced.
 
     `disposition` is out, dropped or error; `reason` says why it went no further. `is_sample` is whether it is one of the sixteen.
+    `others` are those that it worked on in the same call, which is told of each time, as is each list that a buffer lets go.
     """
 
     name = "stage.stop"
@@ -235,6 +236,7 @@ class StageWorked(JobEvent, frozen=True, kw_only=True):
     reason: str
     is_sample: bool
     is_traced: bool
+    others: Sequence[Job] = ()
 
 
 class MaintenanceEnded(Event, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -48,13 +48,13 @@ class Keeper(Protocol):
 
 
 class Waiting(Protocol):
-    """A stage's work: what it works on, and how many wait there for their turn."""
+    """A stage's work: what it works on, and what waits there for its turn."""
 
     @property
     def running(self) -> list[Any]: ...
 
     @property
-    def waiting(self) -> int: ...
+    def waiting(self) -> Sequence[Any]: ...
 
     @property
     def limit(self) -> int: ...

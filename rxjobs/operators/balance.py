@@ -33,7 +33,7 @@ class _Balance(Branching):
         return max(1, sum(branch.concurrency for branch in self.branches))
 
     def dispatching(self, observer: abc.ObserverBase[Any], scope: Scope, key: Hashable) -> Dispatching:
-        return _Balancing(self.name, observer, scope)
+        return _Balancing(self.counted, observer, scope)
 
 
 class _Balancing(Dispatching):

@@ -44,7 +44,7 @@ class _Broadcast(Branching):
         return min((branch.concurrency for branch in self.branches), default=1)
 
     def dispatching(self, observer: abc.ObserverBase[Any], scope: Scope, key: Hashable) -> Dispatching:
-        return _Broadcasting(self.name, observer, scope)
+        return _Broadcasting(self.counted, observer, scope)
 
 
 class _Shared:

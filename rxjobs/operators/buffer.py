@@ -10,7 +10,7 @@ import msgspec
 from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable, SerialDisposable
 
-from rxjobs.counted import Counted
+from rxjobs.counted import Passing
 from rxjobs.demand import Ledger
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
@@ -28,10 +28,13 @@ def buffer(
     size: float | None = None,
     measure: Measure | None = None,
     name: str = "buffer",
+    traced: bool = False,
 ) -> Operator:
     """Lists of up to `count` jobs and up to `size`; one that is not full goes on `timespan` seconds after its first job came.
 
     `size` is in bytes of the jobs' arguments, or of whatever `measure(job)` counts; a job that is larger by itself goes alone.
+
+    `traced` makes a span of how long each job waited, where its trace is recorded, and not only of those that waited over 5 ms.
 
     A list also goes on, as it is, where it could never be full: every job that its source may hold waits in it. Without a timespan
     (None) it waits however long otherwise, and a `count` larger than the source's `max_demand` is refused: where the stages between
@@ -53,7 +56,8 @@ def buffer(
             raise InvalidOption("rj.buffer: measure says how large a job is, and needs size=, how large a list may be")
     if count is None and timespan is None:
         raise InvalidOption("rj.buffer: give a count or a timespan; of size alone nobody knows whether it is ever reached")
-    limits, counted = _Limits(count, size, measure or bytes_of_args), Counted(name)
+    limits = _Limits(count, size, measure or bytes_of_args)
+    counted = Passing(name, traced=traced, room=count or 0)
 
     def operator(source: Observable[Any]) -> Observable[Any]:
         if timespan is None and isinstance(source, Stream):
@@ -106,7 +110,7 @@ class _Gathering:
     """One subscription: the list that is being gathered."""
 
     def __init__(
-        self, limits: _Limits, timespan: float | None, observer: abc.ObserverBase[Any], scope: Scope, counted: Counted
+        self, limits: _Limits, timespan: float | None, observer: abc.ObserverBase[Any], scope: Scope, counted: Passing
     ) -> None:
         self._limits = limits
         self._timespan = timespan
@@ -115,10 +119,10 @@ class _Gathering:
         self._counted = counted
         self._jobs: list[Job] = []
         self._sizes: list[float] = []
+        self._since: list[float] = []
         self._size = 0.0
         self._timer = SerialDisposable()
-        self._lingering = Lingering(self._take_out, lambda: len(self._jobs))
-        counted.working.add(self._lingering)
+        self._lingering = Lingering(self._take_out, lambda: self._jobs, counted)
 
     def start(self, source: Observable[Any]) -> abc.DisposableBase:
         here = self._scope.scheduler
@@ -156,12 +160,13 @@ class _Gathering:
         try:
             size = limits.of(job)
         except Exception as error:
-            self._observer.on_next(fail(job, error))
+            self._observer.on_next(self._counted.settle(fail(job, error)))
             return
         if self._jobs and limits.size is not None and self._size + size > limits.size:
             self._send()
         self._jobs.append(job)
         self._sizes.append(size)
+        self._since.append(self._scope.scheduler.loop.time())
         self._size += size
         self._wait_for_more(job, 1)
         if len(self._jobs) == limits.count or (limits.size is not None and self._size >= limits.size):
@@ -177,7 +182,9 @@ class _Gathering:
             ledger.wait_for_more(change, self._send_now)
 
     def _send(self) -> None:
+        since, time = self._since, self._scope.scheduler.loop.time()
         if jobs := self._take_out(lambda _: True):
+            self._counted.let_pass_together(jobs, [time - at for at in since])
             self._observer.on_next(jobs)
 
     def _send_now(self) -> None:
@@ -188,8 +195,8 @@ class _Gathering:
 
     def _take_out(self, which: Callable[[Job], bool]) -> list[Job]:
         taken = [job for job in self._jobs if which(job)]
-        left = [(job, size) for job, size in zip(self._jobs, self._sizes, strict=True) if not which(job)]
-        self._jobs, self._sizes = [job for job, _ in left], [size for _, size in left]
+        left = [one for one in zip(self._jobs, self._sizes, self._since, strict=True) if not which(one[0])]
+        self._jobs, self._sizes, self._since = [one[0] for one in left], [one[1] for one in left], [one[2] for one in left]
         self._size = sum(self._sizes)
         if not self._jobs:
             self._timer.disposable = Disposable()

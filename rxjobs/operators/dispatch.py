@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from reactivex import Observable, abc
 
+from rxjobs.counted import Passing
 from rxjobs.errors import InvalidOption
 from rxjobs.operators.branch import Branch, as_branch
 from rxjobs.operators.dispatching import Dispatching
@@ -22,6 +23,8 @@ class Dispatch(ABC):
 
     def __init__(self, name: str, branches: list[Branch]) -> None:
         self.name = name
+        self.counted = Passing(name)
+        """What passes through it, and waits there for a branch with room."""
         self._branches = branches
         self._applied: WeakSet[_Applied] = WeakSet()
 

@@ -11,6 +11,7 @@ import msgspec
 from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable
 
+from rxjobs.counted import Passing
 from rxjobs.demand import Ledger, ended, let_go, settle
 from rxjobs.hold import Acked
 from rxjobs.job import Job
@@ -26,11 +27,11 @@ STOPPED = "its pipeline was stopped"
 class Dispatching(ABC):
     """One subscription. It is told of the jobs that branches have also after it has ended, while they run on."""
 
-    def __init__(self, name: str, observer: abc.ObserverBase[Any], scope: Scope) -> None:
+    def __init__(self, counted: Passing, observer: abc.ObserverBase[Any], scope: Scope) -> None:
         self.scope = scope
         self.lanes: list[Lane] = []
         self.waiting: deque[Job] = deque()
-        self._name = name
+        self.counted = counted
         self._observer = observer
         self._opened = 0
         self._is_giving = False
@@ -38,7 +39,9 @@ class Dispatching(ABC):
         self._is_abandoned = False
         self.is_over = False
         """Whether nothing is emitted any more."""
-        self._lingering = Lingering(self._take_out)
+        self._since: dict[int, float] = {}
+        """When each job came that waits, by its id."""
+        self._lingering = Lingering(self._take_out, self.those_that_wait, counted)
         self._pulls: dict[Ledger, None] = {}
 
     @abstractmethod
@@ -54,6 +57,7 @@ class Dispatching(ABC):
         """Take out the job that has waited longest."""
         job = self.waiting.popleft()
         self.waits(job, -1)
+        self.counted.let_pass(job, self.waited(job))
         return job
 
     def waits(self, job: Job, change: int = 1) -> None:
@@ -62,6 +66,15 @@ class Dispatching(ABC):
             ledger.wait_for_more(change, _send_nothing)
             if change > 0:
                 self._pulls[ledger] = None
+
+    def waited(self, job: Job) -> float:
+        """For how many seconds a job has waited that does so no longer."""
+        now = self._now
+        return now - self._since.pop(job.id, now)
+
+    def those_that_wait(self) -> list[Job]:
+        """The jobs that wait."""
+        return list(self.waiting)
 
     @property
     def has_waiting(self) -> bool:
@@ -86,8 +99,9 @@ class Dispatching(ABC):
         self.scope.watch(self._lingering)
         for way in ways:
             self.open(way)
+        self.scope.count(self.counted)  # after the stages of its branches, since stages are shown from the last to the first
         stop = self.scope.on_stop(self._stop)
-        told = on_the_loop(self._observer, here, one_by_one(self._name, self._take), self._end)
+        told = on_the_loop(self._observer, here, one_by_one(self.counted.name, self._take), self._end)
         with self.scope.seeing_pulls() as pulls:
             upstream = source.subscribe(told, scheduler=here)
         self.is_behind(pulls)
@@ -101,7 +115,7 @@ class Dispatching(ABC):
         """Subscribe one more branch."""
         if not self.is_over:
             self._opened += 1
-            lane = Lane(way, way.branch.name or f"{self._name}.{self._opened}", len(self.lanes), self.scope, self)
+            lane = Lane(way, way.branch.name or f"{self.counted.name}.{self._opened}", len(self.lanes), self.scope, self)
             self.lanes.append(lane)
             lane.start()
 
@@ -177,12 +191,18 @@ class Dispatching(ABC):
         self._is_abandoned = True
         self._lingering.let_go_of_waiting(lambda _: True)
 
+    @property
+    def _now(self) -> float:
+        return self.scope.scheduler.loop.time()
+
     def _take(self, item: Item) -> None:
         if isinstance(item, Finished):
             self._observer.on_next(item)
         elif self._is_abandoned or self.is_over:
             let_go(item)
         else:
+            self.counted.went_in += 1
+            self._since[item.id] = self._now
             self.add(item)
             del item  # one that a branch drops is let go at once
             self.give_all()
@@ -192,6 +212,8 @@ class Dispatching(ABC):
 
     def _take_out(self, which: Callable[[Job], bool]) -> list[Job]:
         taken = self.take_out(which)
+        for job in taken:
+            self._since.pop(job.id, None)
         if taken and not self.is_over:
             # a tick later: what was taken out is settled first
             self.scope.scheduler.later(0, self.give_all)

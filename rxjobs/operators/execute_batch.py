@@ -10,7 +10,7 @@ from reactivex.disposable import CompositeDisposable, Disposable
 
 from rxjobs.awaiting import Awaited
 from rxjobs.counted import Counted
-from rxjobs.demand import let_go
+from rxjobs.demand import let_go, now
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
 from rxjobs.operators.stage import Operator, behind, check_callable, check_count, items, on_the_loop, working_on
@@ -45,7 +45,10 @@ def execute_batch(handler: Handler, *, concurrency: int = 1, timeout: float | No
 
             async def work(jobs: list[Job]) -> list[Finished]:
                 counted.went_in += len(jobs)
-                return await Batch(jobs, handler, timeout, scope.emit).run()
+                began = now()
+                finished = await Batch(jobs, handler, timeout, scope.emit).run()
+                counted.worked_together(jobs, now() - began)
+                return finished
 
             running: Awaited[list[Job], list[Finished]] = Awaited(work, concurrency, _OneByOne(observer), here, _let_all_go)
             scope.watch(running)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from rxjobs.counted import Passing
 from rxjobs.demand import Ledger, let_go
 from rxjobs.job import Job
 
@@ -18,16 +19,17 @@ def pull_of(job: Job) -> Ledger | None:
 
 
 class Lingering:
-    """Where jobs wait in a stage.
-
-    A stage gives `take_out`, which takes out and returns the jobs for which a condition holds, and says how many wait.
-    """
+    """Where jobs wait in a stage. A stage gives `take_out`, which takes out and returns the jobs for which a condition holds."""
 
     limit = 0
 
-    def __init__(self, take_out: Callable[[Callable[[Job], bool]], list[Job]], waiting: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, take_out: Callable[[Callable[[Job], bool]], list[Job]], waiting: Callable[[], Sequence[Job]], counted: Passing
+    ) -> None:
         self._take_out = take_out
         self._waiting = waiting
+        self._counted = counted
+        counted.working.add(self)
 
     @property
     def running(self) -> list[Any]:
@@ -35,13 +37,15 @@ class Lingering:
         return []
 
     @property
-    def waiting(self) -> int:
-        """How many jobs wait here."""
+    def waiting(self) -> Sequence[Job]:
+        """The jobs that wait."""
         return self._waiting()
 
     def let_go_of_waiting(self, which: Callable[[Job], bool]) -> None:
         """Release such jobs."""
-        for job in self._take_out(which):
+        taken = self._take_out(which)
+        self._counted.let_go(taken)
+        for job in taken:
             recalled = None if job.hold is None else job.hold.recalled
             let_go(job, recalled or "its pipeline was stopped")
 

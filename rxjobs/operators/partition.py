@@ -9,6 +9,7 @@ from typing import Any
 from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable
 
+from rxjobs.counted import Passing
 from rxjobs.demand import Ledger, ended
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
@@ -59,14 +60,14 @@ class _Partition(Dispatch):
 
     def dispatching(self, observer: abc.ObserverBase[Any], scope: Scope, key: Hashable) -> Dispatching:
         turns = scope.kept(key, lambda: Turns(self._by, scope.scheduler, strict=self._strict))
-        return _Partitioning(self.name, observer, scope, turns, self._by)
+        return _Partitioning(self.counted, observer, scope, turns, self._by)
 
 
 class _Partitioning(Dispatching):
     def __init__(
-        self, name: str, observer: abc.ObserverBase[Any], scope: Scope, turns: Turns, by: Callable[[Job], Hashable]
+        self, counted: Passing, observer: abc.ObserverBase[Any], scope: Scope, turns: Turns, by: Callable[[Job], Hashable]
     ) -> None:
-        super().__init__(name, observer, scope)
+        super().__init__(counted, observer, scope)
         self._turns = turns
         self._by = by
         self._lines: dict[Hashable, deque[Job]] = {}
@@ -88,7 +89,7 @@ class _Partitioning(Dispatching):
             key = self._by(job)
             hash(key)
         except Exception as error:
-            self.emit(fail(job, error))
+            self.emit(self.counted.settle(fail(job, error)))
             return
         self._turns.arrived(job, key)
         self._lines.setdefault(key, deque()).append(job)
@@ -98,6 +99,9 @@ class _Partitioning(Dispatching):
     @property
     def has_waiting(self) -> bool:
         return bool(self._lines)
+
+    def those_that_wait(self) -> list[Job]:
+        return [job for line in tuple(self._lines.values()) for job in tuple(line)]
 
     def take_out(self, which: Callable[[Job], bool]) -> list[Job]:
         taken = [job for line in self._lines.values() for job in line if which(job)]
@@ -169,8 +173,9 @@ class _Partitioning(Dispatching):
             if not line:
                 del self._lines[key]
             if not wait:
+                self.counted.let_pass(job, self.waited(job))
                 return job
             release = Release(wait, HELD_BACK)
             self._turns.left(job, release)
-            self.emit(ended(job, release))
+            self.emit(self.counted.settle(ended(job, release), self.waited(job)))
         return None

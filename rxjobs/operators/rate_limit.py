@@ -6,12 +6,12 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable, SerialDisposable
 
-from rxjobs.counted import Counted
+from rxjobs.counted import Passing
 from rxjobs.demand import ended
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
@@ -31,7 +31,15 @@ STOPPED = "its pipeline was stopped before it could begin"
 TOO_MANY = "too many jobs of its key wait for their turn already"
 
 
-def rate_limit(n: int, *, per: float = 1.0, burst: int | None = None, by: By | None = None, name: str = "rate_limit") -> Operator:
+def rate_limit(
+    n: int,
+    *,
+    per: float = 1.0,
+    burst: int | None = None,
+    by: By | None = None,
+    name: str = "rate_limit",
+    traced: bool = False,
+) -> Operator:
     """Let `n` jobs pass `per` seconds, and up to `burst` (default: n) at once after a pause: a token bucket.
 
     With `by`, a function of a job or a name such as "args.tenant", each key has a bucket of its own. Keys do not wait for each
@@ -41,7 +49,8 @@ def rate_limit(n: int, *, per: float = 1.0, burst: int | None = None, by: By | N
 
     Jobs that wait when the pipeline is asked to stop are given back at once (Release), since they have not begun: it does not last
     longer because of them. Where the source ends by itself they pass at their rate, and then the stream completes. The rate is that
-    of this stage in this process; in several branches, of each branch.
+    of this stage in this process; in several branches, of each branch. `traced` makes a span of how long each job waited, where its
+    trace is recorded, and not only of those that waited over 5 ms.
 
         ──abcd──────────────
           rate_limit(2, per=4, burst=2)
@@ -52,7 +61,8 @@ def rate_limit(n: int, *, per: float = 1.0, burst: int | None = None, by: By | N
         raise InvalidOption(f"rj.rate_limit: per is a number of seconds above 0, not {per!r}")
     if burst is not None:
         check_count("rate_limit", "burst", burst)
-    key, counted = None if by is None else key_of("rate_limit", by), Counted(name)
+    key = None if by is None else key_of("rate_limit", by)
+    counted = Passing(name, traced=traced)
 
     def operator(source: Observable[Any]) -> Observable[Any]:
         place = object()
@@ -123,17 +133,28 @@ class Rate:
         return self._buckets[key]
 
 
+class _Waiting(NamedTuple):
+    job: Job
+    since: float
+
+
 class _Limiting:
     """One subscription: the jobs that wait, in a lane for each key, and one timer for whatever comes first."""
 
     def __init__(
-        self, rate: Rate, key: Callable[[Job], Hashable] | None, observer: abc.ObserverBase[Any], scope: Scope, counted: Counted
+        self,
+        rate: Rate,
+        key: Callable[[Job], Hashable] | None,
+        observer: abc.ObserverBase[Any],
+        scope: Scope,
+        counted: Passing,
     ) -> None:
         self._rate = rate
         self._key = key
         self._observer = observer
         self._scope = scope
-        self._lanes: dict[Hashable, deque[Job]] = {}
+        self._counted = counted
+        self._lanes: dict[Hashable, deque[_Waiting]] = {}
         self._waiting = 0
         self._due: list[tuple[float, int, Hashable]] = []
         """When which lane may have a token: one entry for each."""
@@ -142,9 +163,7 @@ class _Limiting:
         self._timer = SerialDisposable()
         self._timer_at: float | None = None
         self._has_ended = False
-        self._counted = counted
-        self._lingering = Lingering(self._take_out, lambda: self._waiting)
-        counted.working.add(self._lingering)
+        self._lingering = Lingering(self._take_out, self._jobs, counted)
 
     def start(self, source: Observable[Any]) -> abc.DisposableBase:
         here = self._scope.scheduler
@@ -169,7 +188,7 @@ class _Limiting:
             key = self._key(item) if self._key is not None else None
             hash(key)
         except Exception as error:
-            self._observer.on_next(fail(item, error))
+            self._observer.on_next(self._counted.settle(fail(item, error)))
             return
         self._let_pass_or_wait(item, key)
 
@@ -178,16 +197,17 @@ class _Limiting:
         if lane is None and self._rate.wait(key, now) <= HAIR:
             self._rate.take(key, now)
             self._arm()
+            self._counted.let_pass(job, 0.0)
             self._observer.on_next(job)
         elif self._scope.stopping:
-            self._observer.on_next(ended(job, Release(reason=STOPPED)))
+            self._observer.on_next(self._counted.settle(ended(job, Release(reason=STOPPED))))
         elif self._crowds_out(job, lane):
             delay = self._rate.promise(key, len(lane or ()), now)
-            self._observer.on_next(ended(job, Release(min(delay, LONGEST), TOO_MANY)))
+            self._observer.on_next(self._counted.settle(ended(job, Release(min(delay, LONGEST), TOO_MANY))))
         else:
             self._wait(job, key, now)
 
-    def _crowds_out(self, job: Job, lane: deque[Job] | None) -> bool:
+    def _crowds_out(self, job: Job, lane: deque[_Waiting] | None) -> bool:
         """Whether it would take a place that jobs of other keys could need."""
         ledger = None if self._key is None else pull_of(job)
         if ledger is None:
@@ -199,7 +219,7 @@ class _Limiting:
         if key not in self._lanes:
             self._lanes[key] = deque()
             heapq.heappush(self._due, (now + self._rate.wait(key, now), next(self._order), key))
-        self._lanes[key].append(job)
+        self._lanes[key].append(_Waiting(job, now))
         self._waiting += 1
         self._arm()
 
@@ -236,22 +256,26 @@ class _Limiting:
             heapq.heappush(self._due, (now + wait, next(self._order), key))
             return
         self._rate.take(key, now)
-        job = lane.popleft()
+        waiting = lane.popleft()
         self._waiting -= 1
         if lane:
             heapq.heappush(self._due, (now + self._rate.wait(key, now), next(self._order), key))
         else:
             del self._lanes[key]
-        self._observer.on_next(job)
+        self._counted.let_pass(waiting.job, now - waiting.since)
+        self._observer.on_next(waiting.job)
 
     def _give_all_back(self) -> None:
         for job in self._take_out(lambda _: True):
-            self._observer.on_next(ended(job, Release(reason=STOPPED)))
+            self._observer.on_next(self._counted.settle(ended(job, Release(reason=STOPPED))))
+
+    def _jobs(self) -> list[Job]:
+        return [waiting.job for lane in tuple(self._lanes.values()) for waiting in tuple(lane)]
 
     def _take_out(self, which: Callable[[Job], bool]) -> list[Job]:
-        taken = [job for lane in self._lanes.values() for job in lane if which(job)]
+        taken = [waiting.job for lane in self._lanes.values() for waiting in lane if which(waiting.job)]
         if taken:
-            lanes = {key: deque(job for job in lane if not which(job)) for key, lane in self._lanes.items()}
+            lanes = {key: deque(one for one in lane if not which(one.job)) for key, lane in self._lanes.items()}
             self._lanes = {key: lane for key, lane in lanes.items() if lane}
             self._due = [entry for entry in self._due if entry[2] in self._lanes]
             heapq.heapify(self._due)

@@ -354,6 +354,8 @@ SPANS = (
         CODE_FUNCTION, OUTCOME, RETRY_AT, ERROR_TYPE)),
     Span("{stage} {kind}", "internal", "A stage's work on one job, where it is marked as traced or slow.",
         (STAGE_NAME, STAGE_DISPOSITION, DROP_REASON, KIND)),
+    Span("{stage}", "internal", "A stage's work on several jobs in one call; links to where they were enqueued.",
+        (STAGE_NAME, STAGE_DISPOSITION, KINDS, MESSAGE_COUNT)),
     Span("ack {queue}", "client", "Outcomes are written; links to the attempts. Off by default.",
         (*_MESSAGING, MESSAGE_COUNT, *ACKED_AS.values(), ERROR_TYPE)),
     Span("discard {queue}", "internal", "A job becomes a dead letter; child of its last attempt.",

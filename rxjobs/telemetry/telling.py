@@ -27,6 +27,7 @@ from rxjobs.job import Job
 from rxjobs.telemetry import names
 from rxjobs.telemetry.attempt import WORDS, attempt_of
 from rxjobs.telemetry.context import stored
+from rxjobs.telemetry.enqueuing import KINDS_LIMIT
 from rxjobs.telemetry.failing import Logs, tell_exception
 from rxjobs.telemetry.providers import Telemetry
 from rxjobs.telemetry.tracing import Tracing
@@ -93,6 +94,9 @@ class Telling:
         self._over(name, event, Context(), attributes, event.duration, event.error, SpanKind.CLIENT, links)
 
     def _stage(self, event: StageWorked) -> None:
+        if event.others:
+            self._stage_of_many(event)
+            return
         parent = stored(event.job.meta)
         if parent is None or not trace.get_current_span(parent).get_span_context().trace_flags.sampled:
             return
@@ -102,6 +106,19 @@ class Telling:
         if event.reason:
             attributes[names.DROP_REASON] = event.reason
         self._over(f"{event.stage} {event.job.type}", event, parent, attributes, event.duration)
+
+    def _stage_of_many(self, event: StageWorked) -> None:
+        """A call for several jobs is in the trace of none: it links to where they were enqueued, as fetches do."""
+        jobs = [event.job, *event.others]
+        links = [link for link in _creations(jobs) if link.context.trace_flags.sampled]
+        if links and (event.is_traced or event.duration > SLOW):
+            attributes = {
+                names.STAGE_NAME: event.stage,
+                names.STAGE_DISPOSITION: event.disposition,
+                names.KINDS: sorted({job.type for job in jobs})[:KINDS_LIMIT],
+                names.MESSAGE_COUNT: len(jobs),
+            }
+            self._over(event.stage, event, Context(), attributes, event.duration, links=links)
 
     def _attempts(self, event: JobsAcked) -> list[Link]:
         """Links to the spans of the attempts whose outcomes were written; one that failed is tried again, and needs them too."""

@@ -123,6 +123,15 @@ def test_the_span_of_a_stage_is_in_the_trace_of_its_job_and_says_what_became_of_
     assert (span.attributes["rxjobs.stage.disposition"], span.attributes["rxjobs.stage.drop_reason"]) == ("dropped", "Cancel")
 
 
+def test_a_call_of_a_stage_for_many_jobs_is_one_span_that_links_to_their_enqueues(tracer_provider, spans):
+    others = [a_job(type="post", meta=SAMPLED), a_job(type="post", meta=UNSAMPLED), a_job(type="post")]
+    telling(tracer_provider).hear(stage_worked(SAMPLED, others=others))
+    telling(tracer_provider).hear(stage_worked(UNSAMPLED, others=others[1:]))
+    (span,) = spans.get_finished_spans()
+    assert (span.name, span.parent, len(span.links)) == ("enrich", None, 2)
+    assert (span.attributes["messaging.batch.message_count"], span.attributes["rxjobs.job.kinds"]) == (4, ("post", "send"))
+
+
 @pytest.mark.parametrize(("count", "error", "is_told"), [(0, None, False), (3, None, True), (0, FAILURE, True)])
 def test_a_round_beside_the_queues_is_a_span_where_it_did_something_or_failed(tracer_provider, spans, count, error, is_told):
     telling(tracer_provider).hear(MaintenanceEnded(task="prune", count=count, duration=5, error=error))
