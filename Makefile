@@ -36,7 +36,7 @@ chaos: $(READY) ## break everything at length, then at random, MINUTES=30 of it;
 check: $(READY) ## lint, formatting, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict rxjobs
+	$(BIN)/mypy --strict rxjobs pytest_rxjobs
 	$(BIN)/lint-imports
 
 hot-path: $(READY) ## measure where the microseconds of a job go

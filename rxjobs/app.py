@@ -104,8 +104,7 @@ class App:
         self._client: Client | None = None
         self.client_instead: Client | None = None
         self._opened_in: asyncio.AbstractEventLoop | None = None
-        self._openings = 0
-        self._is_running = self._ends_process = False
+        self._openings, self._is_running, self._ends_process = 0, False, False
         self._running: Running | None = None
         self._opening: asyncio.Task[None] | None = None
         self._stack = AsyncExitStack()

@@ -181,7 +181,7 @@ class Definition(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.perform: Callable[[Any, Any], Awaitable[Any]] | None = None
         """One run of a job of this type with its middleware around it: set once the app is put together."""
-        self._registry = registry
+        self.registry = registry
         self._check_unique(options.unique)
         update_wrapper(self, function)
 
@@ -216,10 +216,10 @@ class Definition(Generic[P, R]):
 
     def _stored(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, Callable[[], dict[str, Any]]]:
         """Arguments as a row holds them, and how they look as plain JSON."""
-        most = self._registry.max_args_bytes
+        most = self.registry.max_args_bytes
         if self._carrier is None:
             payload = self.arguments.dump(args, kwargs, most)
-            return self._registry.codec.seal(payload, self.name), lambda: load_untyped(payload)
+            return self.registry.codec.seal(payload, self.name), lambda: load_untyped(payload)
         given = self.arguments.bind(args, kwargs)
         if (refusal := self.arguments.find_wrong_name(given)) is not None:
             raise InvalidArguments(f"{self.name}: argument {refusal.path.removeprefix('.')}: {refusal.reason}")
@@ -242,7 +242,7 @@ class Definition(Generic[P, R]):
 
     def read(self, stored: str) -> tuple[dict[str, Any], str]:
         """Stored arguments, typed, and their JSON; raises BadPayload, or whatever the app's codec does."""
-        payload = self._registry.codec.open(stored, self.name)
+        payload = self.registry.codec.open(stored, self.name)
         if self._carrier is not None and (values := self._carrier.unpack(stored, self.name)) is not None:
             return values, payload
         return self.arguments.load(payload), payload
@@ -254,13 +254,13 @@ class Definition(Generic[P, R]):
 
     def unseal(self, stored: str) -> str:
         """The JSON of arguments as they are stored in a row of this type; raises whatever the app's codec does."""
-        return self._registry.codec.open(stored, self.name)
+        return self.registry.codec.open(stored, self.name)
 
     def seal_result(self, value: Any) -> str | None:
         """A return value as a row holds it; None is nothing. Raises InvalidArguments for one that cannot be kept."""
         if value is None or self.results is None:
             return None
-        return self._registry.codec.seal(self.results.dump(value, self._registry.max_args_bytes), self.name)
+        return self.registry.codec.seal(self.results.dump(value, self.registry.max_args_bytes), self.name)
 
     def open_result(self, stored: str) -> Any:
         """What `seal_result` has made of a return value, typed; as plain JSON where the type keeps results no more."""
@@ -270,11 +270,11 @@ class Definition(Generic[P, R]):
     @property
     def schema(self) -> str:
         """Where its jobs' rows are."""
-        return self._registry.settings.schema
+        return self.registry.settings.schema
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job of this type; returns once its row is committed."""
-        return await self._registry.enqueue(self.new(*args, **kwargs))
+        return await self.registry.enqueue(self.new(*args, **kwargs))
 
     def options(
         self,
@@ -320,7 +320,7 @@ class Definition(Generic[P, R]):
             unique = self.how.unique
         check_unique(self.name, unique)
         self._check_unique(unique)
-        return Optioned(self, self._registry, changes, unique)
+        return Optioned(self, self.registry, changes, unique)
 
 
 class Optioned(Generic[P]):
@@ -330,7 +330,7 @@ class Optioned(Generic[P]):
         self, definition: Definition[P, Any], registry: Registry, changes: Mapping[str, Any], unique: Unique | None
     ) -> None:
         self._definition = definition
-        self._registry = registry
+        self.registry = registry
         self._changes = changes
         self._unique = unique
 
@@ -340,7 +340,7 @@ class Optioned(Generic[P]):
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these options; returns once its row is committed."""
-        return await self._registry.enqueue(self.new(*args, **kwargs))
+        return await self.registry.enqueue(self.new(*args, **kwargs))
 
 
 def check_unique(owner: str, unique: Any) -> None:

@@ -112,7 +112,7 @@ class Supervised:
         with within(self.scope):
             try:
                 slot.disposable = self.pipeline.stream.subscribe(
-                    on_the_loop(Observer(on_error=self._break, on_completed=self._end), self.scope.scheduler, _reach_end),
+                    on_the_loop(Observer(on_error=self._break, on_completed=self._end), self.scope.scheduler, reach_end),
                     scheduler=self.scope.scheduler,
                 )
             except Exception as error:
@@ -357,7 +357,7 @@ class Running:
                 raise error
 
 
-def _reach_end(item: Any) -> None:
+def reach_end(item: Any) -> None:
     """The end of a pipeline: what is finished and was not acked is acked here, and what is not finished is released."""
     if isinstance(item, Finished):  # as nearly all are
         settle(item)

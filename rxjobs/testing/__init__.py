@@ -2,9 +2,30 @@
 
 from rxjobs.sources.memory import MemorySource
 from rxjobs.testing import conformance
+from rxjobs.testing.asserting import assert_enqueued, refute_enqueued
+from rxjobs.testing.drain import drain, drain_sync
+from rxjobs.testing.inline import Inline, inline
 from rxjobs.testing.jobs import a_job, job_type
 from rxjobs.testing.marbles import marbles
 from rxjobs.testing.rows import count, fill
+from rxjobs.testing.schemas import Database
 from rxjobs.testing.virtual_time import VirtualLoop, virtually
 
-__all__ = ["MemorySource", "VirtualLoop", "a_job", "conformance", "count", "fill", "job_type", "marbles", "virtually"]
+__all__ = [
+    "Database",
+    "Inline",
+    "MemorySource",
+    "VirtualLoop",
+    "a_job",
+    "assert_enqueued",
+    "conformance",
+    "count",
+    "drain",
+    "drain_sync",
+    "fill",
+    "inline",
+    "job_type",
+    "marbles",
+    "refute_enqueued",
+    "virtually",
+]
