@@ -2,7 +2,7 @@
 -- $5 tags (array literals), $6 meta (JSON). What is known so already is not written anew.
 INSERT INTO {schema}.job_types AS known (name, queue, priority, max_attempts, tags, meta)
 SELECT name, queue, priority, max_attempts, tags::text[], meta::jsonb
-FROM unnest($1::text[], $2::text[], $3::smallint[], $4::integer[], $5::text[], $6::text[])
+FROM unnest($1::text[], $2::text[], $3::text[]::smallint[], $4::text[]::integer[], $5::text[], $6::text[])
      AS given (name, queue, priority, max_attempts, tags, meta)
 ORDER BY name
 ON CONFLICT (name) DO UPDATE

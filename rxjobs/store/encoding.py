@@ -92,7 +92,8 @@ def unique_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
 def type_columns(types: Iterable[Options]) -> tuple[Any, ...]:
     """What jobs of these types get unless something else is said, in the order of declare_types.sql."""
     rows = [
-        (one.name, one.queue, one.priority, one.max_attempts, _array_literal(one.tags), to_json(one.meta).decode()) for one in types
+        (one.name, one.queue, str(one.priority), str(one.max_attempts), _array_literal(one.tags), to_json(one.meta).decode())
+        for one in types
     ]
     return tuple(list(column) for column in zip(*rows, strict=True))
 

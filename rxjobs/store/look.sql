@@ -1,4 +1,5 @@
--- All that a node asks while it has nothing to do, at once. For its sources, each with its queue in $1 and ten marks in $2 (instants)
+-- All that a node asks while it has nothing to do, at once; numbers and instants go to and fro as text, since asyncpg looks other arrays
+-- up before it can use them, on each connection. For its sources, each with its queue in $1 and ten marks in $2 (instants)
 -- and $3 (ids), as fetch_jobs_where has them: the places of those for which a job is ready whose type is in $4. What is asked of the
 -- queues $5 for a node that goes by the names $6, the empty one among them: its own max_demand goes before that of all nodes, and
 -- where a queue is limited, the seconds after which to ask again for what a claim was not given. Where it leads: of the
@@ -16,13 +17,16 @@ WITH pending AS MATERIALIZED (
 ), staging AS MATERIALIZED (
     SELECT extract(epoch FROM due - now())::float8 AS next, extract(epoch FROM clock_timestamp() - began)::float8 AS seconds
     FROM pending
+), marks AS MATERIALIZED (
+    SELECT $2::text[]::timestamptz[] AS instants, $3::text[]::bigint[] AS ids
 ), ready AS MATERIALIZED (
     SELECT ARRAY(
         SELECT asked.place
         FROM unnest($1::text[]) WITH ORDINALITY AS asked (queue, place)
         WHERE EXISTS (
             SELECT
-            FROM generate_series(0, 9) AS of (priority)
+            FROM marks
+            CROSS JOIN generate_series(0, 9) AS of (priority)
             CROSS JOIN LATERAL (
                 SELECT
                 FROM {schema}.live_jobs AS job
@@ -30,7 +34,7 @@ WITH pending AS MATERIALIZED (
                   AND queue = asked.queue
                   AND priority = of.priority
                   AND (job.scheduled_at, job.id)
-                      >= (($2::timestamptz[])[10 * asked.place - 9 + of.priority], ($3::bigint[])[10 * asked.place - 9 + of.priority])
+                      >= (instants[10 * asked.place - 9 + of.priority], ids[10 * asked.place - 9 + of.priority])
                   AND type = ANY ($4::text[])
                 ORDER BY job.scheduled_at, job.id
                 LIMIT 1
@@ -46,11 +50,11 @@ WITH pending AS MATERIALIZED (
     WHERE queue = ANY ($5::text[]) AND node = ANY ($6::text[])
     GROUP BY queue
 ), cancelling AS MATERIALIZED (
-    SELECT array_agg(id) AS ids, array_agg(attempt) AS attempts
+    SELECT array_agg(id)::text[] AS ids, array_agg(attempt)::text[] AS attempts
     FROM {schema}.live_jobs
     WHERE node = $8::uuid AND cancel_at IS NOT NULL AND state = 'executing'
 )
-SELECT ready.places AS ready, staging.next, staging.seconds, now() AS now,
+SELECT ready.places::text[] AS ready, staging.next, staging.seconds, now() AS now,
        $7::timestamptz IS NOT NULL AND EXISTS (SELECT FROM {schema}.nodes WHERE expires_at < now()) AS is_a_node_gone,
        cancelling.ids AS cancelling_ids, cancelling.attempts AS cancelling_attempts,
        controls.queue, controls.is_paused, controls.max_demand, controls.pace,

@@ -273,16 +273,16 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
         Each source is a queue and where its claims begin; what waits is looked for where it is due `since` then or later. Breakers
         are seen where they are not closed or have counted failures, and those that are named.
         """
-        instants = [instant for _, marks in sources for instant in marks[0]]
-        ids = [id_ for _, marks in sources for id_ in marks[1]]
+        instants = [str(instant) for _, marks in sources for instant in marks[0]]
+        ids = [str(id_) for _, marks in sources for id_ in marks[1]]
         asked = [queue for queue, _ in sources]
         rows = await self._run("look", asked, instants, ids, types, queues, ["", *names], since, node, breakers)
         first = rows[0]
         return Look(
-            frozenset(place - 1 for place in first["ready"]),
+            frozenset(int(place) - 1 for place in first["ready"]),
             {row["queue"]: Control(row["is_paused"], row["max_demand"]) for row in rows if row["queue"] is not None},
             first["next"], first["now"], first["seconds"], first["is_a_node_gone"],
-            frozenset(zip(first["cancelling_ids"] or (), first["cancelling_attempts"] or (), strict=True)),
+            frozenset(zip(map(int, first["cancelling_ids"] or ()), map(int, first["cancelling_attempts"] or ()), strict=True)),
             {row["queue"]: row["pace"] for row in rows if row["queue"] is not None and row["pace"] is not None},
             () if first["breakers"] is None else STANDINGS.decode(first["breakers"]),
         )  # fmt: skip

@@ -87,6 +87,10 @@ def assert_is_a_claim_by_the_index(plan, *, begins_at="(queue = "):
     assert inside["Actual Rows"] * inside["Actual Loops"] <= BATCH
 
 
+def as_text(values):
+    return [str(value) for value in values]
+
+
 def blocks(node):
     return node["Shared Hit Blocks"] + node["Shared Read Blocks"]
 
@@ -138,7 +142,7 @@ async def test_a_look_of_an_idle_node_reads_a_few_pages_for_each_queue_however_m
         "UPDATE rxjobs.live_jobs SET state = 'scheduled', scheduled_at = now() + interval '1 hour' WHERE id % 2 = 0"
     )
     queues, node = ["default", "other", "third"], await a_node(filled)
-    instants, ids = (list(marks) * len(queues) for marks in FROM_THE_START)
+    instants, ids = (as_text(marks) * len(queues) for marks in FROM_THE_START)
     for _ in range(RUNS):
         found, rows = await plan(filled, "look", queues, instants, ids, ["work"], queues, [""], LONG_AGO, node, [])
         assert (len(rows), rows[0]["ready"], rows[0]["queue"]) == (1, [], None)
@@ -146,7 +150,7 @@ async def test_a_look_of_an_idle_node_reads_a_few_pages_for_each_queue_however_m
         assert not tables_read_in_full(found)
         assert all(blocks(one) < 12 * len(queues) * PRIORITIES for one in found)
     found, rows = await plan(filled, "look", ["other", "mail"], instants[:20], ids[:20], ["work"], queues, [""], LONG_AGO, node, [])
-    assert rows[0]["ready"] == [2]
+    assert rows[0]["ready"] == ["2"]
     assert not tables_read_in_full(found)
 
 
@@ -254,9 +258,9 @@ async def test_a_claim_from_the_marks_does_not_step_over_what_an_old_transaction
         blocks_read, rows = await read("fetch_jobs_where", "mail", 1, ["work"], node, [], "{}", 4096, *marks)
         assert rows == 1
         assert blocks_read < 10
-        blocks_read, _ = await read("look", ["mail"], *marks, ["unknown"], ["mail"], [""], None, node, [])
+        blocks_read, _ = await read("look", ["mail"], *map(as_text, marks), ["unknown"], ["mail"], [""], None, node, [])
         assert blocks_read < 5 * PRIORITIES
-    blocks_read, _ = await read("look", ["mail"], *FROM_THE_START, ["unknown"], ["mail"], [""], None, node, [])
+    blocks_read, _ = await read("look", ["mail"], *map(as_text, FROM_THE_START), ["unknown"], ["mail"], [""], None, node, [])
     assert blocks_read > 10 * PRIORITIES, "nothing dead was in the way, so that this proves nothing"
     blocks_read, rows = await read("fetch_jobs", "mail", 1, ["work"], node, 4096)
     assert rows == 1
