@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from rxjobs.definition import NewJob
+from rxjobs.definition import Definition, NewJob
 from rxjobs.enqueued import Enqueued, Following, know_jobs
 from rxjobs.errors import InvalidOption
 from rxjobs.event_stream import EventStream
@@ -237,6 +237,8 @@ async def _few(news: Iterable[NewJob] | AsyncIterable[NewJob]) -> AsyncIterator[
         async for new in news:
             yield (new,)
         return
+    if not isinstance(news, Iterable):
+        raise InvalidOption(f"enqueue_many takes many new jobs, such as a list or a generator, not {news!r:.100}")
     each = iter(news)
     while some := list(islice(each, FAIR)):
         yield some
@@ -245,7 +247,7 @@ async def _few(news: Iterable[NewJob] | AsyncIterable[NewJob]) -> AsyncIterator[
 
 def _checked(new: Any) -> NewJob:
     if not isinstance(new, NewJob):
-        raise InvalidOption(f"what is enqueued is made by a job type's new(...), and {new!r:.100} is not")
+        raise InvalidOption(_no_new_job(new))
     if new.meta:  # refused here, since one that cannot be sent would fail all that share its insert
         try:
             text = to_json(new.meta)
@@ -254,3 +256,16 @@ def _checked(new: Any) -> NewJob:
         if rb"\u0000" in text:
             raise InvalidOption(f"{new.type}: PostgreSQL holds no NUL character, and there is one in its meta")
     return new
+
+
+def _no_new_job(given: Any) -> str:
+    what = f"what is enqueued is made by a job type's new(...), and {given!r:.100} is not"
+    match given:
+        case Definition():
+            name = given.function.__name__
+            return f"{what}: write {name}.new(...), or await {name}.enqueue(...)"
+        case Coroutine():
+            given.close()  # that it was never awaited is no second mistake
+            name = getattr(given, "__name__", "function")
+            return f"{what}: to call the function runs it here; write {name}.new(...) in place of {name}(...)"
+    return what

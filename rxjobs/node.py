@@ -40,7 +40,7 @@ from rxjobs.services.rescue import rescue
 from rxjobs.services.room import room
 from rxjobs.services.serve import serve
 from rxjobs.services.stage import stage
-from rxjobs.services.unserved import unserved
+from rxjobs.services.unserved import unserved, unserved_so_far
 from rxjobs.services.watch import LoopWatch
 from rxjobs.settings import Settings
 from rxjobs.sources.looks import Looks
@@ -56,6 +56,8 @@ log = logging.getLogger("rxjobs.node")
 
 RESTARTS = 1.0, 30.0
 """Seconds until a service that failed is started again: the first time, and at most."""
+POLLS = 10
+"""For how many polls a job has been ready before whoever looks on is told that nobody takes it."""
 UNSERVED_SECONDS = 60.0
 """How often jobs are looked for that nobody takes."""
 LEAVE_SECONDS = 2.0
@@ -196,6 +198,7 @@ class Node:
             "lost claims": lost_claims(store, self.id, held, every_seconds=how.heartbeat_seconds),
             "serve": serve(store, self.id, lambda: running.ledgers),
             "unserved": unserved(store, leadership, emit=emit, every_seconds=UNSERVED_SECONDS),
+            "unserved so far": unserved_so_far(store, leadership, first_seconds=POLLS * how.poll_seconds),
             "progress": progress(lambda: running.ledgers, quiet=quiet_seconds(how.poll_seconds), emit=emit),
             "observe": observe(store, self._watcher, lambda: leadership.term is not None, emit),
             "loop delay": loop_delay(self._watcher),

@@ -195,9 +195,14 @@ class Queues:
             raise InvalidOption(f'queue {queue}: by names an argument, such as "args.tenant" or "args.user.id", not {by!r:.100}')
         return await self._done(queue, self._store().change_limits(queue, change))
 
+    @property
+    def declared(self) -> set[str]:
+        """The queues that this app's job types and pipelines name."""
+        return {definition.how.queue for definition in self._definitions.values()} | set(self._taken)
+
     def warn_of_those_that_wait(self) -> None:
         """Say in the log which queues of this app's job types no pipeline of it takes jobs from."""
-        waiting = {definition.how.queue for definition in self._definitions.values()} - set(self._taken)
+        waiting = self.declared - set(self._taken)
         if waiting:
             log.warning("no declared pipeline takes jobs from %s: they wait until some process does", ", ".join(sorted(waiting)))
 
@@ -210,7 +215,7 @@ class Queues:
 
     async def _check(self, queue: str) -> None:
         check_queue(queue)
-        own = {definition.how.queue for definition in self._definitions.values()} | set(self._taken)
+        own = self.declared
         if queue not in own and not await self._store().is_known_queue(queue):
             known = ", ".join(sorted({one.name for one in await self.list()} | own)) or "none"
             raise UnknownQueue(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
-from rxjobs.errors import InvalidOption, PipelineBroken, WornOut
+from rxjobs.errors import InvalidOption, NotOpen, PipelineBroken, WornOut
 from rxjobs.executors.child import is_child
 from rxjobs.runner import Running
 from rxjobs.stopping import left_behind
@@ -40,9 +40,19 @@ def serve(running: Callable[[], AbstractAsyncContextManager[Running]]) -> None:
             "app.run() was reached in a child of in_processes, which imports the program's main module once more; "
             "put it under: if __name__ == '__main__':"
         )
+    if _is_in_a_loop():
+        raise NotOpen("app.run() blocks, and an event loop runs in this thread already: there, use async with app.running(): …")
     code = run(_serve(running))
     if code:
         raise SystemExit(code)
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -82,14 +92,36 @@ async def _end_the_rest() -> bool:
 
 async def _until_stopped(running: Callable[[], AbstractAsyncContextManager[Running]]) -> None:
     stopped = asyncio.Event()
-    with _signals(stopped):
+    with _signals(stopped), _given_up_when(stopped) as opened:
         async with running() as ours:
+            opened()
             ended, asked = asyncio.ensure_future(ours.wait()), asyncio.ensure_future(stopped.wait())
             await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
             asked.cancel()
             if ended.done():
                 ended.result()
             ended.cancel()
+
+
+@contextmanager
+def _given_up_when(stopped: asyncio.Event) -> Iterator[Callable[[], object]]:
+    """Leave the body once `stopped` is set, until it calls what it is given: while it connects there is nothing to drain."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in one
+
+    async def give_up() -> None:
+        await stopped.wait()
+        task.cancel()
+
+    giving_up = asyncio.ensure_future(give_up())
+    try:
+        yield giving_up.cancel
+    except asyncio.CancelledError:
+        if not stopped.is_set():
+            raise
+        task.uncancel()
+    finally:
+        giving_up.cancel()
 
 
 def _exit_at_once(code: int) -> NoReturn:

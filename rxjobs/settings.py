@@ -48,6 +48,11 @@ class Settings:
     restart_window: float = 60.0
 
     def __post_init__(self) -> None:
+        if self.dsn == "":
+            raise InvalidOption(
+                "dsn is empty, as a shell makes it of a variable that is not set: give a DSN, or leave it out for RXJOBS_DSN or "
+                "else the embedded server"
+            )
         if not self.node.isprintable() or len(self.node) > 128:
             raise InvalidOption(f"node is a label of at most 128 printable characters, not {self.node!r:.100}")
         if not SCHEMA.fullmatch(self.schema):

@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from rxjobs.cli.asking import ask
-from rxjobs.cli.printing import print_json, print_lines
+from rxjobs.cli.printing import print_json, print_lines, print_note
 from rxjobs.cli.target import HERE, Target
 from rxjobs.definition import Definition, NewJob
 from rxjobs.errors import InvalidOption
@@ -39,6 +39,10 @@ def enqueue(
     loaded = target.load(app)
     new = make(loaded.definition(name), values, delay=delay, priority=priority, queue=queue)
     enqueued = ask(loaded, lambda: loaded.enqueue(new))
+    if new.queue not in loaded.queues.declared:
+        names = ", ".join(sorted(loaded.queues.declared))
+        found = f"no job type of {app} names the queue {new.queue!r}, they name {names}"
+        print_note(f"{found}: the job waits until a node takes from it")
     if target.json:
         print_json({**msgspec.structs.asdict(enqueued), "type": new.type, "queue": new.queue})
     else:

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rxjobs.cli.escaping import escape, escape_json
+from rxjobs.cli.escaping import escape, escape_json, on_one_line
 from rxjobs.job import State
 from rxjobs.store.encoding import to_json
 
@@ -38,6 +38,11 @@ def print_lines(*lines: str) -> None:
     """Print text, each line escaped by itself."""
     for line in lines:
         print(escape(line))
+
+
+def print_note(text: str) -> None:
+    """Tell the user something on stderr, in one line, that is no part of the answer."""
+    print(f"rxjobs: {on_one_line(text)}", file=sys.stderr)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

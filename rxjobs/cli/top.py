@@ -25,7 +25,7 @@ from rxjobs.cli.printing import print_json, show
 from rxjobs.cli.target import HERE, Target
 from rxjobs.errors import RxJobsError
 from rxjobs.overview import WINDOW_SECONDS, Overview, look
-from rxjobs.store.database import masked
+from rxjobs.store.advice import masked
 
 KEYS = "↑ ↓ choose a queue   p pause it   r resume it   s sort   q quit"
 SHARE = 10

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rxjobs.demo.summary import Summary
 from rxjobs.demo.witness import Transition
-from rxjobs.store.database import masked
+from rxjobs.store.advice import masked
 
 
 def report(summary: Summary) -> Group:

@@ -20,7 +20,7 @@ from rxjobs.demo.view import Moment, View
 from rxjobs.demo.weather import declare_weather
 from rxjobs.demo.witness import Witness
 from rxjobs.runner import Running
-from rxjobs.store.database import masked
+from rxjobs.store.advice import masked
 
 LOOK_SECONDS = 0.25
 STALLED_SECONDS = 30.0

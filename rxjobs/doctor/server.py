@@ -10,7 +10,8 @@ from uuid import uuid4
 from rxjobs.doctor.finding import Finding, ok, problem, warning
 from rxjobs.services.room import FULL
 from rxjobs.settings import Settings
-from rxjobs.store.database import Connection, masked
+from rxjobs.store.advice import masked
+from rxjobs.store.database import Connection
 from rxjobs.store.store import Store
 
 OLDEST, NEWEST = 14, 18

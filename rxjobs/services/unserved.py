@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from reactivex import Observable
+from reactivex import operators as ops
 
 from rxjobs.awaiting import every
 from rxjobs.events import Emit, Event, JobsRoutable, JobsUnroutable, QueueServed, QueueUnserved
@@ -60,6 +61,29 @@ def unserved(
     return every(lambda: wait, once)
 
 
+def unserved_so_far(store: Store, leadership: Leadership, *, first_seconds: float) -> Observable[int]:
+    """How many jobs nobody takes yet: asked after a moment, and then half as often each time, until `unserved` would tell.
+
+    What is found goes to the log only, once each: whoever tries something out looks there, and a deployment may not be over.
+    """
+    told: set[Unserved] = set()
+    wait = first_seconds
+    start = time.monotonic() + first_seconds
+
+    async def once() -> int:
+        nonlocal wait
+        if leadership.term is None or time.monotonic() < start:
+            return 0
+        found = _found(await patiently("looking for jobs that nobody takes", lambda: store.unserved(first_seconds)))
+        wait *= 2
+        for what in found.keys() - told:
+            log.warning("%s so far; %s", _said(what, found[what]), _advice(what))
+            told.add(what)
+        return sum(found.values())
+
+    return every(lambda: wait, once).pipe(ops.take_while(lambda _: wait < WAITED_SECONDS))
+
+
 def _found(rows: Iterable[Any]) -> dict[Unserved, int]:
     found: dict[Unserved, int] = {}
     for row in rows:
@@ -70,14 +94,38 @@ def _found(rows: Iterable[Any]) -> dict[Unserved, int]:
 
 def _tell(emit: Emit, what: Unserved, count: int) -> None:
     queue, type_ = what
-    event: Event
-    if type_ is None:
-        log.error("%d jobs of queue %s are ready, and no node that lives takes jobs from it", count, queue)
-        event = QueueUnserved(queue=queue, count=count)
-    else:
-        log.error("%d jobs of type %s in queue %s are ready, and no node that lives knows that type", count, type_, queue)
+    log.error("%s; %s", _said(what, count), _advice(what))
+    event: Event = QueueUnserved(queue=queue, count=count)
+    if type_ is not None:
         event = JobsUnroutable(queue=queue, type=type_, count=count)
     emit(event)
+
+
+def _said(what: Unserved, count: int) -> str:
+    queue, type_ = what
+    if type_ is None:
+        return f"{count} jobs of queue {queue} are ready, and no node that lives takes jobs from it"
+    return f"{count} jobs of type {type_} in queue {queue} are ready, and no node that lives knows that type"
+
+
+def _advice(what: Unserved) -> str:
+    queue, type_ = what
+    if type_ is None:
+        return (
+            f"start a node for it: rxjobs run MODULE:APP --queue {queue}=10. If the name is misspelled, delete them: rxjobs jobs "
+            f"delete --queue {queue}"
+        )
+    if is_of_a_script(type_):
+        return (
+            "they are from a program that was started as a script, where each module's name is __main__: declare job types in a "
+            "module that programs and nodes import, or give them a name: @app.job(name=…)"
+        )
+    return "start a node whose app has it: rxjobs run MODULE:APP, of a module that imports the one that declares it"
+
+
+def is_of_a_script(type_: str) -> bool:
+    """Whether a job type has the name that it gets where its module is the program itself."""
+    return type_.startswith("__main__.")
 
 
 def _tell_served(emit: Emit, what: Unserved) -> None:

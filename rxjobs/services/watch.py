@@ -10,6 +10,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 
 from rxjobs import perform
@@ -23,6 +24,9 @@ log = logging.getLogger("rxjobs.watch")
 BLOCKED_SECONDS = 1.0
 REMEMBERED = 20
 """How many of the last answers count for how late it is."""
+MOST_LINES = 8
+"""How many frames of a stack are shown at most."""
+OURS = str(Path(__file__).parents[1])
 MOMENT = 0.05
 """Seconds for a loop that comes back just now: this whole process may have been stopped."""
 
@@ -67,11 +71,11 @@ class LoopWatch:
         frame = sys._current_frames().get(self._scheduler.thread)
         job = _job_in(frame)
         log.warning(
-            "the event loop has not run for %g s, and no job on it does%s; a job that computes or waits without await belongs in a "
-            "thread or a process. It is here:\n%s",
+            "the event loop has not run for %g s, and no job on it does%s; what computes or waits without await belongs in a "
+            "thread, where jobs of a plain def run, or in a process: @app.job(executor=rj.in_processes(2)). It is here:\n%s",
             self._seconds,
             "" if job is None else f": it is held up by job {job.id} ({job.type})",
-            Indented("".join(traceback.format_stack(frame))),
+            Indented("".join(_where(frame))),
         )
         while not answered.wait(self._seconds):
             if self._stopping.is_set():
@@ -83,6 +87,14 @@ class LoopWatch:
     def _do(self, action: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the loop was closed just now
             self._scheduler.here(action)
+
+
+def _where(frame: FrameType | None) -> list[str]:
+    """The lines of a stack, without those that lead from the beginning of the program to the user's own code."""
+    stack = traceback.extract_stack(frame)
+    ours = [place for place, one in enumerate(stack) if one.filename.startswith(OURS)]
+    theirs = stack[ours[-1] + 1 :] if ours else []
+    return traceback.format_list(theirs[-MOST_LINES:] or stack[-MOST_LINES:])
 
 
 def _job_in(frame: FrameType | None) -> Job | None:

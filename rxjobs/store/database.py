@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +13,8 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from rxjobs.errors import InvalidDSN, NoDatabase, NotOpen
+from rxjobs.errors import NotOpen
+from rxjobs.store.advice import no_database, no_dsn
 from rxjobs.store.connection import Connection as OurConnection
 from rxjobs.store.lines import Lines, no_connection
 from rxjobs.store.patience import passes
@@ -87,7 +87,7 @@ class Database:
             await self._lines["reserved"].open()
         except (*_REFUSALS, OSError, asyncpg.InterfaceError, TimeoutError) as error:
             await self.close()
-            raise _no_database(self.dsn, error) from error
+            raise no_database(self.dsn, error) from error
 
     async def close(self) -> None:
         """Disconnect, at once where the server does not answer."""
@@ -208,7 +208,7 @@ class Database:
         try:
             return await self.connect()
         except (*_ANY, TimeoutError) as error:
-            raise _no_database(self.dsn, error) from error
+            raise no_database(self.dsn, error) from error
 
     async def connect(self) -> Connection:
         """A connection apart from the pool; raises NoDatabase where it never can be, and what may pass as it is."""
@@ -224,11 +224,11 @@ class Database:
         except _REFUSALS as error:
             if passes(error):
                 raise
-            raise _no_database(self.dsn, error) from error
+            raise no_database(self.dsn, error) from error
         except asyncpg.ClientConfigurationError as error:
-            raise InvalidDSN(_no_connection(self.dsn, error)) from error
-        except (ValueError, OverflowError):  # of a port that is no number, or too large a one
-            raise _no_dsn(self.dsn) from None
+            raise no_dsn(self.dsn, str(error)) from error
+        except (ValueError, OverflowError):  # of a port that is no number, or too large a one; it may quote the password
+            raise no_dsn(self.dsn) from None
 
 
 async def _close(pool: asyncpg.Pool[Any]) -> None:
@@ -238,35 +238,9 @@ async def _close(pool: asyncpg.Pool[Any]) -> None:
         pool.terminate()
 
 
-def masked(dsn: str) -> str:
-    """The DSN without its passwords, also where it is no well-formed one: rather too little is shown than too much."""
-    return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD_OF_USER.sub(r"\1***@", dsn))
-
-
-_PASSWORD_OF_USER = re.compile(r"(://[^:@/?#]*:).*@", re.DOTALL)
-_PASSWORD_OPTION = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^&\s]*)", re.IGNORECASE)
-
-
 _REFUSALS = (asyncpg.PostgresError, ssl.SSLError)
 _ANY = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 
 
 async def _keep(connection: asyncpg.Connection[Any]) -> None:
     """What the pool does to a connection it gets back: nothing, since ours keep no state; asyncpg's own costs a round trip."""
-
-
-def _no_database(dsn: str, error: BaseException) -> NoDatabase:
-    return NoDatabase(_no_connection(dsn, error))
-
-
-def _no_connection(dsn: str, error: BaseException) -> str:
-    reason = str(error) or type(error).__name__
-    return f"no connection to {masked(dsn)}: {reason}. Is the server up, and is RXJOBS_DSN, --dsn or App(dsn) right?"
-
-
-def _no_dsn(dsn: str) -> InvalidDSN:
-    # what could not be read may be a part of the password, so that the parser's own words are not passed on
-    return InvalidDSN(
-        f"{masked(dsn)} is no DSN of PostgreSQL: it is postgresql://user:password@host:5432/database, with %40 and the like for "
-        "special characters in a password. Is RXJOBS_DSN, --dsn or App(dsn) right?"
-    )

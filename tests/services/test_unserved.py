@@ -1,7 +1,7 @@
 import asyncio
 
 from rxjobs.events import JobsRoutable, JobsUnroutable, QueueServed, QueueUnserved
-from rxjobs.services.unserved import unserved
+from rxjobs.services.unserved import unserved, unserved_so_far
 from tests.store.ground import a_node, a_row
 
 
@@ -56,3 +56,22 @@ async def test_who_does_not_lead_does_not_look(connection, store, scheduler, lea
     )
     assert [await looks.get() for _ in range(3)] == [0, 0, 0]
     watching.dispose()
+
+
+async def test_whoever_looks_on_hears_early_what_nobody_takes_so_far_and_once(connection, store, scheduler, leadership, caplog):
+    await a_server(connection, '{"mail": ["send"]}')
+    old = {"scheduled_at": await connection.fetchval("SELECT now() - interval '1 minute'")}
+    await a_row(connection, queue="mail", type="send", **old)
+    await a_row(connection, queue="mial", type="send", **old)
+    await a_row(connection, queue="mail", type="__main__.send", **old)
+    looks = asyncio.Queue()
+    watching = unserved_so_far(store, leadership, first_seconds=0.02).subscribe(looks.put_nowait, scheduler=scheduler)
+    async with asyncio.timeout(20):
+        assert [await looks.get() for _ in range(3)] == [0, 2, 2]
+    watching.dispose()
+    told = sorted(record.getMessage() for record in caplog.records if record.name == "rxjobs.unserved")
+    assert len(told) == 2
+    assert "of queue mial are ready" in told[0]
+    assert "rxjobs run MODULE:APP --queue mial=10" in told[0]
+    assert "of type __main__.send in queue mail" in told[1]
+    assert "@app.job(name=…)" in told[1]

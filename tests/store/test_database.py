@@ -8,7 +8,8 @@ import asyncpg
 import pytest
 
 from rxjobs.errors import InvalidDSN, NoDatabase, NotOpen
-from rxjobs.store.database import Database, masked
+from rxjobs.store.advice import masked
+from rxjobs.store.database import Database
 from rxjobs.store.patience import PASSING
 from tests.proxy import Proxy
 from tests.servers import find_free_port
