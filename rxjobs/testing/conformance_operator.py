@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from reactivex import Observable
 from reactivex import operators as ops
 from reactivex.scheduler import ThreadPoolScheduler
 
+from rxjobs.autoscaling import Autoscale
 from rxjobs.operators.ack import ack
 from rxjobs.operators.complete import complete
 from rxjobs.outcome import Finished
@@ -28,67 +29,93 @@ SECONDS = 30.0
 """How long any of it may take."""
 
 
-async def operator(make: Make, *, failing: Make | None = None) -> None:
-    """Hold an operator to all laws; `failing` makes the same operator around a function that raises."""
-    await settles_every_job_exactly_once(make)
+class Pulled(NamedTuple):
+    """The demand of the pull that the operator is behind."""
+
+    max_demand: int | Autoscale = MAX_DEMAND
+    min_demand: int | None = None
+
+    def watched(self, count: int, definition: Any = None) -> Watched:
+        """A source of so many jobs."""
+        most = self.max_demand.max if isinstance(self.max_demand, Autoscale) else self.max_demand
+        return Watched(_source(count, definition), most, self.min_demand)
+
+    def pipeline(self, watched: Watched, *stages: Operator) -> Observable[Any]:
+        """Its jobs through the stages, and acked."""
+        jobs: Observable[Any] = pull(watched, max_demand=self.max_demand, min_demand=self.min_demand)
+        for stage in (*stages, ack()):
+            jobs = stage(jobs)
+        return jobs
+
+
+USUALLY = Pulled()
+
+
+async def operator(
+    make: Make, *, failing: Make | None = None, max_demand: int | Autoscale = MAX_DEMAND, min_demand: int | None = None
+) -> None:
+    """Hold an operator to all laws; `failing` makes the same operator around a function that raises.
+
+    `max_demand` and `min_demand` are those of the pull that it is behind.
+    """
+    pulled = Pulled(max_demand, min_demand)
+    await settles_every_job_exactly_once(make, pulled)
     if failing is not None:
-        await makes_values_of_failures(failing)
-    await passes_on_what_is_finished(make)
-    await completes_when_it_is_stopped(make)
-    await gives_jobs_back_when_it_is_killed(make)
-    await emits_on_the_loop_what_came_from_threads(make)
+        await makes_values_of_failures(failing, pulled)
+    await passes_on_what_is_finished(make, pulled)
+    await completes_when_it_is_stopped(make, pulled)
+    await gives_jobs_back_when_it_is_killed(make, pulled)
+    await emits_on_the_loop_what_came_from_threads(make, pulled)
 
 
-async def settles_every_job_exactly_once(make: Make) -> None:
+async def settles_every_job_exactly_once(make: Make, pulled: Pulled = USUALLY) -> None:
     """A thousand jobs, some of which fail, leave as a thousand outcomes, within demand."""
-    watched = _watched(COUNT)
-    await _run_to_the_end(_pipeline(watched, make()))
+    watched = pulled.watched(COUNT)
+    await _run_to_the_end(pulled.pipeline(watched, make(), complete()))
     watched.hold_to_the_laws()
     assert len(watched.settled) == COUNT, f"of {COUNT} jobs, {len(watched.settled)} were settled"
 
 
-async def makes_values_of_failures(failing: Make) -> None:
+async def makes_values_of_failures(failing: Make, pulled: Pulled = USUALLY) -> None:
     """What the operator's function raises ends that job, and nothing else."""
-    watched = _watched(COUNT, job_type(_do_nothing))
-    await _run_to_the_end(_pipeline(watched, failing()))
+    watched = pulled.watched(COUNT, job_type(_do_nothing))
+    await _run_to_the_end(pulled.pipeline(watched, failing(), complete()))
     watched.hold_to_the_laws()
     failures = [getattr(one.outcome, "failure", None) for one in watched.settled]
     assert all(failures), f"{failures.count(None)} of {len(failures)} jobs did not fail, though the function raised"
 
 
-async def passes_on_what_is_finished(make: Make) -> None:
+async def passes_on_what_is_finished(make: Make, pulled: Pulled = USUALLY) -> None:
     """What is finished passes untouched, whatever the operator does to jobs."""
-    watched = _watched(COUNT)
+    watched = pulled.watched(COUNT)
     ended, came = list[Finished](), list[Any]()
-    pipeline = pull(watched, max_demand=MAX_DEMAND).pipe(
-        complete(), ops.do_action(ended.append), make(), ops.do_action(came.append), ack()
-    )
+    pipeline = pulled.pipeline(watched, complete(), ops.do_action(ended.append), make(), ops.do_action(came.append))
     await _run_to_the_end(pipeline)
     watched.hold_to_the_laws()
     assert sorted(map(id, came)) == sorted(map(id, ended)), f"of {len(ended)} finished jobs, {len(came)} came out, or as others"
 
 
-async def completes_when_it_is_stopped(make: Make) -> None:
+async def completes_when_it_is_stopped(make: Make, pulled: Pulled = USUALLY) -> None:
     """Stopped in the middle, nothing more is fetched, and it completes once what it holds is acked."""
-    watched = _watched(COUNT)
-    async with runs(_pipeline(watched, make()), grace=SECONDS) as observed:
+    watched = pulled.watched(COUNT)
+    async with runs(pulled.pipeline(watched, make(), complete()), grace=SECONDS) as observed:
         await _until(lambda: len(watched.settled) >= COUNT // 10, "a tenth of the jobs is settled")
         fetched = len(watched.fetched)
     assert len(watched.fetched) <= fetched + MAX_DEMAND, "after stop, fetching went on"
     _hold(watched, observed)
 
 
-async def gives_jobs_back_when_it_is_killed(make: Make) -> None:
+async def gives_jobs_back_when_it_is_killed(make: Make, pulled: Pulled = USUALLY) -> None:
     """Killed in the middle, what it holds is released, or was settled."""
-    watched = _watched(COUNT)
-    async with runs(_pipeline(watched, make()), grace=0) as observed:
+    watched = pulled.watched(COUNT)
+    async with runs(pulled.pipeline(watched, make(), complete()), grace=0) as observed:
         await _until(lambda: len(watched.fetched) >= MAX_DEMAND, "the first jobs are fetched")
     _hold(watched, observed)
 
 
-async def emits_on_the_loop_what_came_from_threads(make: Make) -> None:
+async def emits_on_the_loop_what_came_from_threads(make: Make, pulled: Pulled = USUALLY) -> None:
     """Fed from other threads, everything comes out on the event loop's own."""
-    watched = _watched(COUNT)
+    watched = pulled.watched(COUNT)
     elsewhere = set[int]()
     here = threading.get_ident()
 
@@ -98,9 +125,7 @@ async def emits_on_the_loop_what_came_from_threads(make: Make) -> None:
 
     threads = ThreadPoolScheduler(2)
     try:
-        pipeline = pull(watched, max_demand=MAX_DEMAND).pipe(
-            ops.observe_on(threads), make(), ops.do_action(look), complete(), ack()
-        )
+        pipeline = pulled.pipeline(watched, ops.observe_on(threads), make(), ops.do_action(look), complete())
         await _run_to_the_end(pipeline)
     finally:
         threads.executor.shutdown()
@@ -109,17 +134,13 @@ async def emits_on_the_loop_what_came_from_threads(make: Make) -> None:
     assert len(watched.settled) == COUNT, f"of {COUNT} jobs that came from other threads, {len(watched.settled)} were settled"
 
 
-def _pipeline(watched: Watched, made: Operator) -> Observable[Any]:
-    return pull(watched, max_demand=MAX_DEMAND).pipe(made, complete(), ack())
-
-
-def _watched(count: int, definition: Any = None) -> Watched:
+def _source(count: int, definition: Any = None) -> MemorySource:
     definition = definition or job_type(_fail_now_and_then, backoff=_at_once)
     source = MemorySource(
         a_job(definition=definition, args={"n": n}, max_attempts=1, payload=f'{{"n": {n}}}') for n in range(count)
     )
     source.close()
-    return Watched(source, MAX_DEMAND)
+    return source
 
 
 async def _fail_now_and_then(n: int) -> None:

@@ -68,11 +68,3 @@ def test_what_is_no_job_breaks_the_pipeline_and_says_what_to_do():
 def test_what_cannot_be_is_refused(concurrency):
     with pytest.raises(rj.InvalidOption, match="concurrency is a whole number of at least 1"):
         rj.execute(concurrency=concurrency)
-
-
-def test_complete_settles_without_running():
-    marbles(rj.complete(), "-a-[bc]-D-|", "-A-(BC)-D-|", values=dict.fromkeys("ABCD", rj.Complete))
-
-
-def test_ack_passes_what_no_source_waits_for():
-    marbles(rj.ack(), "-a-B|", "-a-B|")
