@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 
 from rxjobs.events import Emit, JobsAcked, QueueFetched
 from rxjobs.failure import describe
 from rxjobs.job import Job
 from rxjobs.outcome import Finished
+
+_outcome = attrgetter("outcome")
 
 
 def tell_fetched(
@@ -28,6 +31,6 @@ def tell_acked(emit: Emit, source: object, batch: Sequence[Finished], began: int
     if isinstance(queue, str) and batch:
         # without their places in this demand, which who keeps an event would keep with it
         told = [finished.job.told for finished in batch]
-        outcomes = Counter(type(finished.outcome).__name__ for finished in batch)
+        outcomes = {kind.__name__: count for kind, count in Counter(map(type, map(_outcome, batch))).items()}
         failure, took = None if error is None else describe(error), time.monotonic_ns() - began
         emit(JobsAcked(queue=queue, jobs=told, duration=took, error=failure, outcomes=outcomes))

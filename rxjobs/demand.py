@@ -227,7 +227,9 @@ class Ledger:
         if self.watchers:
             for watcher in self.watchers:
                 watcher.ended(self, finished)
-        self._gather([(finished, then)])
+        self._gathered.append((finished, then))
+        if self._writing is None:
+            self._write()
 
     def give_back(self, jobs: Sequence[Job], reason: str) -> None:
         """Release fetched jobs that never took a place."""
