@@ -47,6 +47,7 @@ _jobs.command("rxjobs.cli.jobs:retry", name="retry", usage="Usage: rxjobs jobs r
 _jobs.command("rxjobs.cli.jobs:delete", name="delete", usage="Usage: rxjobs jobs delete [IDS...] [OPTIONS]")
 commands.command("rxjobs.cli.nodes:nodes", name="nodes")
 commands.command("rxjobs.cli.top:top", name="top")
+commands.command("rxjobs.cli.web:web", name="web")
 commands.command(_queues)
 _queues.command("rxjobs.cli.queues:list_queues", name="list")
 _queues.command("rxjobs.cli.queues:pause", name="pause", usage="Usage: rxjobs queues pause QUEUE [OPTIONS]")

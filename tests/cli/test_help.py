@@ -37,6 +37,7 @@ COMMANDS = [
     "queues share",
     "nodes",
     "top",
+    "web",
     "bench",
 ]
 
@@ -51,7 +52,7 @@ def test_the_help_of_a_command_has_an_example_and_the_options_of_all(rxjobs, com
 
 def test_the_list_of_commands_says_what_each_is_for(rxjobs):
     for arguments, names in (
-        ([], ["run", "migrate", "doctor", "enqueue", "demo", "bench", "nodes", "top", "jobs", "queues", "cron", "breakers"]),
+        ([], ["run", "migrate", "doctor", "enqueue", "demo", "bench", "nodes", "top", "web", "jobs", "queues", "cron", "breakers"]),
         (["jobs"], ["list", "show", "cancel", "retry", "delete"]),
         (["cron", "--help"], ["list", "add", "pause", "resume", "run", "remove"]),
         (["breakers"], ["list", "open", "close"]),
