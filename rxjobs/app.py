@@ -67,12 +67,12 @@ class App:
 
     `dsn` is a PostgreSQL DSN; without one RXJOBS_DSN is taken, and without that the embedded server. The other settings are
     those of rxjobs.settings.Settings. `async with app:` opens the client side; `app.run()` also runs pipelines. `telemetry`
-    says where spans and metrics go, if not to the process's own OpenTelemetry providers; `codec` encrypts arguments.
+    says where spans and metrics go, if not to the process's own providers; `codec` encrypts arguments; `threads` run functions.
     """
 
     def __init__(
         self, dsn: str | None = None, *, telemetry: Telemetry | None = None, codec: Codec | None = None,
-        callables: Iterable[str] = (), **settings: Any,
+        callables: Iterable[str] = (), threads: Executor | None = None, **settings: Any,
     ) -> None:  # fmt: skip
         self.settings = settings_.load({"dsn": dsn, **settings})
         log_lines.guard()
@@ -96,7 +96,7 @@ class App:
         self.on_dead_letter = self.dead_letters.on
         self._middleware = Stack(self._signals, self.circuits, self.events)
         self._loop_executor: Executor = on_loop()
-        self._thread_executor: Executor = in_threads(THREADS)
+        self._thread_executor: Executor = threads or in_threads(THREADS)
         self._callables = Callables(callables, self.job)
         self._pipelines: list[Pipeline] = []
         self._dsn: str | None = None

@@ -81,10 +81,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(_answer(sys.argv[1:]))
+    sys.exit(obey(sys.argv[1:]))
 
 
-def _answer(arguments: Sequence[str]) -> int:
+def obey(arguments: Sequence[str]) -> int:
+    """Do what a command line says; gives the exit code."""
     try:
         if len(arguments) < 2 or not HELP.isdisjoint(arguments):
             import_all()

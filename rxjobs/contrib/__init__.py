@@ -1,0 +1,1 @@
+"""rxjobs inside of the frameworks of others; each needs its own."""
