@@ -52,24 +52,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         """The scheduler's clock, in seconds."""
-        return self.scheduler.to_seconds(self.scheduler.clock)
+        return float(self.scheduler.to_seconds(self.scheduler.clock))
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        self._hold_the_time()
+        if self._is_passing:
+            self._hold_the_time()
         return super().call_soon(callback, *args, context=context)
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        self._hold_the_time()
+        if self._is_passing:
+            self._hold_the_time()
         return super().call_soon_threadsafe(callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        self._hold_the_time()
+        if self._is_passing:
+            self._hold_the_time()
         timer = _Timer(when, callback, args, self, context)
         timer.place = next(self._places)
         heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
@@ -77,6 +80,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        if self._is_passing:
+            self._hold_the_time()
         future = super().run_in_executor(executor, func, *args)
         self._in_threads += 1
         future.add_done_callback(self._back_from_thread)
@@ -112,7 +117,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         raise Stuck(f"at {self.time():g} virtual seconds nothing runs and nothing is scheduled, these still wait:\n{waiting}")
 
     def _hold_the_time(self) -> None:
-        if self._is_passing and not self._is_held:
+        if not self._is_held:
             # once the scheduler has done all else that is due now
             self._is_held = True
             self.scheduler.schedule(self._stand_still)

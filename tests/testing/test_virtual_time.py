@@ -141,3 +141,20 @@ def test_what_is_scheduled_and_raises_ends_the_run():
     with pytest.raises(ZeroDivisionError):
         virtually(asyncio.sleep(5), scheduler=time_)
     assert virtually(asyncio.sleep(5, "again"), scheduler=time_) == "again"
+
+
+def test_a_thread_that_is_begun_by_what_is_scheduled_holds_the_time():
+    time_, ended = TestScheduler(), list[float]()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def begin(*_: object) -> None:
+            work = loop.run_in_executor(None, time.sleep, 0.05)
+            work.add_done_callback(lambda _: ended.append(loop.time()))
+
+        time_.schedule_absolute(1.0, begin)
+        await asyncio.sleep(5)
+
+    virtually(main(), scheduler=time_)
+    assert ended == [1.0]
