@@ -1,0 +1,34 @@
+"""Which blocks and lines of the pages no test runs, each with its reason; and which pages another test runs."""
+
+from __future__ import annotations
+
+RUN_BY = {
+    "docs/testing.md": "tests/testing/test_plugin.py",
+}
+"""Pages whose blocks are run by a test of their own, which names the page."""
+
+LANGUAGES: dict[str, str] = {}
+"""Languages that nothing here can run."""
+
+LINES = {
+    "make demo": "tests/demo runs it",
+    "make test": "this is it",
+    "make check": "CI runs it beside the tests",
+    "make format": "changes the files that are under test",
+    "make bench": "tests/bench_command runs a small one",
+    ".ci/run": "it runs this",
+    "rxjobs bench": "takes minutes; tests/bench_command runs small ones",
+    "docker compose up": "no container engine where this is built; tests/observability holds its files to their schemas",
+    "pip install": "the environment of the tests stays as it is; that the extra is there is looked up",
+    "python -m venv": "the environment of the tests stays as it is",
+    "source .venv/bin/activate": "the environment of the tests stays as it is",
+}
+"""How lines of bash begin that are checked and not run: that a make target, an extra, an option is there is asked all the same."""
+
+PARSED = {
+    "--processes": "tests/cli/test_processes.py runs it",
+    "--reload": "tests/cli/test_reload.py runs it",
+    "--metrics-port": "tests/telemetry/test_run.py runs it",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "tests/telemetry/test_run.py runs it",
+}
+"""What a `rxjobs run` has that is parsed by the command itself, and started elsewhere."""

@@ -1,0 +1,1 @@
+app = await enter(rj.App(dsn, migrate=True))
