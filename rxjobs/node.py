@@ -46,6 +46,7 @@ from rxjobs.settings import Settings
 from rxjobs.sources.looks import Looks
 from rxjobs.status import Status
 from rxjobs.stopping import spawn
+from rxjobs.store.hearing import tell_if_deaf
 from rxjobs.store.listener import Listener
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
@@ -134,7 +135,7 @@ class Node:
         stack.push_async_callback(asyncio.to_thread, watch.stop)
         self._events.emit(NodeJoined(node=str(self.id)))
         listener: Listener | None = None
-        if how.notify and not self._store.database.is_behind_pooler:
+        if how.notify and (how.listen_dsn or not self._store.database.is_behind_pooler):
 
             def hear(what: str | None) -> None:
                 if what == WATCHED:
@@ -142,7 +143,11 @@ class Node:
                 else:
                     (self._pings.on_next if what is not None and what.startswith(PING) else heard)(what)
 
-            self._store.database.listener = listener = Listener(self._store.database.apart(), self._store.channel, hear)
+            self._store.database.listener = listener = Listener(
+                self._store.database.apart(how.listen_dsn), self._store.channel, hear
+            )
+            if how.listen_dsn:
+                stack.push_async_callback(_cancel, spawn(scheduler.loop, tell_if_deaf(listener.database, self._store.database)))
             stack.push_async_callback(_cancel, spawn(scheduler.loop, listener.listen()))
         # whoever dies may have led: another must lead by the time that the lease is over
         leading = min(how.leader_seconds, how.lease_seconds / 2)

@@ -43,6 +43,8 @@ class Settings:
     keep_discarded: float = 7 * 86400.0
     """How long dead letters are kept; by default at least as long as the others."""
     notify: bool = True
+    listen_dsn: str | None = None
+    """Another DSN of the same database, to listen on for notifications: the server itself, where `dsn` leads through a pooler."""
     migrate: bool = False
     max_restarts: int = 5
     restart_window: float = 60.0
@@ -113,7 +115,7 @@ def _pyproject(folder: Path | None) -> dict[str, Any]:
 
 
 def _convert(name: str, value: Any, where: str) -> Any:
-    kind = type(getattr(Settings(), name)) if name != "dsn" else str
+    kind = type(getattr(Settings(), name)) if name not in ("dsn", "listen_dsn") else str
     convert: Callable[[Any], Any] = _boolean if kind is bool else kind
     if kind is not bool and isinstance(value, bool):
         raise InvalidOption(f"{name}={value!r} in {where} is no {KINDS[kind]}")

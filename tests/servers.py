@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -91,7 +92,9 @@ class PrivatePostgres:
     ```
     """
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, *, programs: Path | None = None, **settings: str) -> None:
+        """`programs` is the folder of another PostgreSQL than the embedded one."""
+        self._programs = programs
         self._lent = folder_for_a_server()
         self._port = find_free_port()
         self._settings = settings
@@ -108,6 +111,8 @@ class PrivatePostgres:
     async def __aenter__(self) -> Self:
         self._folder = self._lent.__enter__()
         self._installation = find_installation(self._folder)
+        if self._programs is not None:
+            self._installation = replace(self._installation, programs=self._programs)
         prepare_folder(self._folder, self._installation.account)
         await asyncio.to_thread(self._installation.make_data, self._folder / "data")
         await self.start()

@@ -21,7 +21,7 @@ POOL_SIZE = 1
 
 Check = Callable[[Store, Settings], Awaitable[Iterable[Finding]]]
 
-OF_THE_SERVER: dict[str, Check] = {"server": server.examine, "notifications": server.hears}
+OF_THE_SERVER: dict[str, Check] = {"server": server.examine, "notifications": server.listens}
 OF_THE_SCHEMA: dict[str, Check] = {
     "nodes": work.nodes,
     "queues": work.paused,

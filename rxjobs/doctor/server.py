@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
-from uuid import uuid4
 
 from rxjobs.doctor.finding import Finding, ok, problem, warning
 from rxjobs.services.room import FULL
 from rxjobs.settings import Settings
 from rxjobs.store.advice import masked
-from rxjobs.store.database import Connection
+from rxjobs.store.hearing import HEARD_SECONDS, hears
 from rxjobs.store.store import Store
+from rxjobs.store.trust import ADVICE, trust_in
 
 OLDEST, NEWEST = 14, 18
 """The major versions of PostgreSQL that it is tested with."""
 SKEW_SECONDS = 1.0
-HEARD_SECONDS = 5.0
 FILLING = 0.1
 """The part of the room for notifications that is taken where all is well at most."""
 
@@ -33,6 +31,7 @@ async def examine(store: Store, settings: Settings) -> Iterable[Finding]:
         version(row["major"], where),
         durability(row["fsync"], row["synchronous_commit"], is_read_only=row["is_read_only"]),
         clock(before, row["now"].timestamp(), after),
+        trust(store.database.dsn),
         _pooler(store, settings),
         room(row["notifications"]),
     )
@@ -74,6 +73,14 @@ def clock(before: float, server: float, after: float) -> Finding:
     return ok("clock", found)
 
 
+def trust(dsn: str) -> Finding:
+    """Whether it is the server that is meant, and nobody stands between."""
+    found = trust_in(dsn)
+    if not found.is_sure:
+        return warning("tls", found.doubt, ADVICE)
+    return ok("tls", "sslmode=verify-full: the server is made sure of" if found.hosts else "the server is on this machine")
+
+
 def room(usage: float) -> Finding:
     """Whether notifications gather that a session does not take."""
     found = f"{usage:.0%} of the room for notifications is taken"
@@ -86,36 +93,28 @@ def room(usage: float) -> Finding:
 def _pooler(store: Store, settings: Settings) -> Finding:
     if not store.database.is_behind_pooler:
         return ok("pooler", "no pooler in transaction mode stands between")
+    if settings.listen_dsn:
+        return ok("pooler", "behind a pooler, and listen_dsn is there for notifications")
     return warning(
         "pooler",
-        f"behind a pooler in transaction mode: no notification is heard, and a job starts within about {settings.poll_seconds:g} s",
-        "for jobs that start at once, name the server itself, or a pooler in session mode",
+        f"behind a pooler: no notification is heard, and a job starts within about {settings.poll_seconds:g} s",
+        "for jobs that start at once, set listen_dsn to the server itself, or to a pooler in session mode",
     )
 
 
-async def hears(store: Store, settings: Settings) -> Iterable[Finding]:
+async def listens(store: Store, settings: Settings) -> Iterable[Finding]:
     """Whether a notification comes through, on a channel of our own."""
-    if store.database.is_behind_pooler or not settings.notify:
-        why = "behind a pooler" if store.database.is_behind_pooler else "notify is off"
+    if not settings.notify or (store.database.is_behind_pooler and not settings.listen_dsn):
+        why = "behind a pooler" if settings.notify else "notify is off"
         return (ok("notifications", f"not tried, {why}: jobs are found by the poll, every {settings.poll_seconds:g} s"),)
-    listener = await store.database.connect_now()
-    try:
-        return (await _heard(listener, store),)
-    finally:
-        await listener.close(timeout=2)
-
-
-async def _heard(listener: Connection, store: Store) -> Finding:
-    channel, arrived = f"rxjobs_doctor_{uuid4().hex}", asyncio.Event()
-    await listener.add_listener(channel, lambda *_: arrived.set())
-    began = time.monotonic()
-    await store.database.fetch("SELECT pg_notify($1, '')", channel)
-    try:
-        await asyncio.wait_for(arrived.wait(), HEARD_SECONDS)
-    except TimeoutError:
-        return problem(
-            "notifications",
-            f"a notification was not heard within {HEARD_SECONDS:g} s: jobs are found by the poll only",
-            "look for what stands between, a proxy or a pooler, and name the server itself",
+    seconds = await hears(store.database.apart(settings.listen_dsn), store.database)
+    way = "" if settings.listen_dsn is None else f" on listen_dsn ({masked(settings.listen_dsn)})"
+    if seconds is None:
+        return (
+            problem(
+                "notifications",
+                f"a notification was not heard{way} within {HEARD_SECONDS:g} s: jobs are found by the poll only",
+                "look for what stands between, a proxy or a pooler, and name the server itself",
+            ),
         )
-    return ok("notifications", f"LISTEN and NOTIFY work: heard after {(time.monotonic() - began) * 1000:.1f} ms")
+    return (ok("notifications", f"LISTEN and NOTIFY work{way}: heard after {seconds * 1000:.1f} ms"),)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
-import ssl
 
 import asyncpg
 
 from rxjobs.errors import InvalidDSN, NoDatabase
+from rxjobs.store.trust import advice_for
 
 GIVEN_AS = "RXJOBS_DSN, --dsn or App(dsn)"
 FORM = "postgresql://user:password@host:5432/database"
@@ -28,7 +28,9 @@ def masked(dsn: str) -> str:
 def no_database(dsn: str, error: BaseException) -> NoDatabase:
     """The error to raise where a server does not answer, or not to us."""
     reason = str(error) or type(error).__name__
-    return NoDatabase(f"no connection to {masked(dsn)}: {reason}. {_advice(error)} The DSN is given by {GIVEN_AS}")
+    return NoDatabase(
+        f"no connection to {masked(dsn)}: {reason}. {advice_for(error) or _advice(error)} The DSN is given by {GIVEN_AS}"
+    )
 
 
 def no_dsn(dsn: str, reason: str = "") -> InvalidDSN:
@@ -48,8 +50,6 @@ def _advice(error: BaseException) -> str:
             return "GRANT its user CONNECT on the database, or take another user."
         case asyncpg.TooManyConnectionsError():
             return "Raise max_connections, run fewer processes, or put PgBouncer between."
-        case ssl.SSLError():
-            return "Do its sslmode and sslrootcert fit the server's certificate?"
         case socket.gaierror():
             return "No such host is known here: is its host right?"
         case ConnectionRefusedError() | FileNotFoundError():

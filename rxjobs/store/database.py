@@ -18,6 +18,7 @@ from rxjobs.store.advice import no_database, no_dsn
 from rxjobs.store.connection import Connection as OurConnection
 from rxjobs.store.lines import Lines, no_connection
 from rxjobs.store.patience import passes
+from rxjobs.store.trust import ADVICE, advice_for, trust_in
 
 log = logging.getLogger("rxjobs.database")
 
@@ -71,11 +72,6 @@ class Database:
         """Connect; raises NoDatabase where nothing answers, or not to us."""
         try:
             self.is_behind_pooler = await self._finds_pooler()
-            if self.is_behind_pooler:
-                log.warning(
-                    "the database is reached through a pooler: no statement is kept prepared and no notification is heard, so that "
-                    "a job starts within about poll_seconds, and not at once"
-                )
             pool = await self._make_pool(self._pool_size, keep_seconds=300.0)
             async with pool.acquire(timeout=CONNECT_TIMEOUT):
                 pass
@@ -85,6 +81,7 @@ class Database:
                 lines.timed = partial(self._tell, name)
             # there from the start: a server that is full later gives no new ones
             await self._lines["reserved"].open()
+            self._tell_what_is_amiss()
         except (*_REFUSALS, OSError, asyncpg.InterfaceError, TimeoutError) as error:
             await self.close()
             raise no_database(self.dsn, error) from error
@@ -138,10 +135,11 @@ class Database:
         if self.timed is not None:
             self.timed(pool, waited, used)
 
-    def apart(self) -> Database:
-        """The same database as this, for somebody who connects by himself, maybe in another thread."""
-        database = Database(self.dsn)
-        database.is_behind_pooler = self.is_behind_pooler
+    def apart(self, dsn: str | None = None) -> Database:
+        """The same database as this, maybe by another way, for somebody who connects by himself, maybe in another thread."""
+        database = Database(dsn or self.dsn)
+        # of another way nothing is known, so that nothing is kept in its sessions but who listens
+        database.is_behind_pooler = self.is_behind_pooler or dsn is not None
         return database
 
     @property
@@ -163,6 +161,16 @@ class Database:
                 yield connection
         finally:
             await pool.release(connection, timeout=2)
+
+    def _tell_what_is_amiss(self) -> None:
+        if self.is_behind_pooler:
+            log.warning(
+                "the database is reached through a pooler: no statement is kept prepared and no notification is heard, so that a "
+                "job starts within about poll_seconds, and not at once, unless listen_dsn names the server itself"
+            )
+        trust = trust_in(self.dsn)
+        if not trust.is_sure:
+            log.warning("%s: %s", trust.doubt, ADVICE)
 
     async def _finds_pooler(self) -> bool:
         connection = await self.connect()
@@ -226,7 +234,8 @@ class Database:
                 raise
             raise no_database(self.dsn, error) from error
         except asyncpg.ClientConfigurationError as error:
-            raise no_dsn(self.dsn, str(error)) from error
+            advice = advice_for(error)
+            raise no_dsn(self.dsn, str(error) if advice is None else f"{error}. {advice}") from error
         except (ValueError, OverflowError):  # of a port that is no number, or too large a one; it may quote the password
             raise no_dsn(self.dsn) from None
 

@@ -27,7 +27,7 @@ class Listener:
     """
 
     def __init__(self, database: Database, channel: str, heard: Callable[[str | None], object]) -> None:
-        self._database = database
+        self.database = database
         self._channel = channel
         self._heard = heard
         self._connection: Connection | None = None
@@ -83,7 +83,7 @@ class Listener:
 
     async def _begin(self) -> tuple[Connection, asyncio.Event]:
         """A connection that listens, and what is set once it is lost: a standby lets one connect, and not listen."""
-        connection = await self._database.connect()
+        connection = await self.database.connect()
         try:
             lost = asyncio.Event()
             connection.add_termination_listener(lambda _: lost.set())

@@ -114,7 +114,7 @@ async def test_a_call_that_waits_for_a_cpu_is_withdrawn_and_one_that_runs_is_wai
         )
         for n in range(CPUS)
     ]
-    await until(lambda: all((tmp_path / f"begun{n}").exists() for n in range(CPUS)))
+    await until(seconds=60, condition=lambda: all((tmp_path / f"begun{n}").exists() for n in range(CPUS)))
     waiting = asyncio.create_task(caught(executor, call_of(jobs.wait_for, str(never), str(tmp_path))))
     await asyncio.sleep(0)
     for task in (waiting, *running):

@@ -18,12 +18,17 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
+from rxjobs.doctor.examine import examine
+from rxjobs.doctor.finding import Health
+from rxjobs.settings import Settings
 from tests.reports.pooler import TransactionPooler
 from tests.servers import find_free_port
 from tests.waiting import until
 
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 SESSIONS = 3
+JOBS = int(os.environ.get("RXJOBS_TEST_POOLED_JOBS", "2000"))
+"""10,000 of them are for a longer look than the suite's."""
 
 
 @asynccontextmanager
@@ -115,14 +120,13 @@ async def test_a_schema_is_migrated_through_a_pooler_and_no_lock_stays_behind(po
     """As river#205: no connection was to be had, for what was asked for when it was made. And as AIOStreams#975: a lock stayed."""
     for applied in (True, False):
         assert bool(await rj.App(pooled).migrate()) is applied
-    connection = await asyncpg.connect(dsn)
-    assert await connection.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = " + THIS) == 0
-    await connection.close()
+    assert await advisory_locks(dsn) == 0
 
 
 THIS = "(SELECT oid FROM pg_database WHERE datname = current_database())"
 
 
+@pytest.mark.timeout(600)
 async def test_jobs_run_once_each_through_a_pooler_by_the_poll_alone(pooled, dsn, caplog):
     """As asyncpg#198, #339, #1058, que#110, river#205: nothing ran behind PgBouncer, or now and then it did not."""
     await rj.App(dsn).migrate()
@@ -134,14 +138,67 @@ async def test_jobs_run_once_each_through_a_pooler_by_the_poll_alone(pooled, dsn
         runs[n] += 1
 
     async with app.running():
-        for first in range(0, 2_000, 100):
+        for first in range(0, JOBS, 100):
             await app.enqueue_many(work.new(n) for n in range(first, first + 100))
-        for n in range(2_000, 2_020):
+        for n in range(JOBS, JOBS + 20):
             await work.options(delay=0.1).enqueue(n)
-        await until(lambda: len(runs) == 2_020)
-        await until(lambda: is_completed(dsn, 2_020))
+        await until(lambda: len(runs) == JOBS + 20, seconds=500)
+        await until(lambda: is_completed(dsn, JOBS + 20))
     assert set(runs.values()) == {1}
-    assert "through a pooler" in caplog.text  # whoever starts it is told that jobs wait for the poll
+    assert "through a pooler" in caplog.messages[0]  # whoever starts it is told that jobs wait for the poll
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
+    assert await advisory_locks(dsn) == 0
+
+
+async def test_a_doctor_says_that_jobs_are_found_by_the_poll_and_what_to_do(pooled):
+    await rj.App(pooled).migrate()
+    found = {finding.check: finding for finding in await examine(Settings(dsn=pooled))}
+    assert found["pooler"].state is Health.WARNING
+    assert "listen_dsn" in found["pooler"].advice
+    assert "found by the poll" in found["notifications"].found
+
+
+async def test_jobs_start_at_once_where_the_server_itself_is_listened_to(pooled, dsn):
+    await rj.App(pooled).migrate()
+    app, ran = rj.App(pooled, listen_dsn=dsn, poll_seconds=60), asyncio.Event()
+    app.job(name="work")(jobs_that_set(ran))
+    async with app.running():
+        await until(lambda: app.store.database.listener is not None and app.store.database.listener.is_free)
+        await app.enqueue(app.definition("work").new())
+        await asyncio.wait_for(ran.wait(), 30)  # by the poll it would be a minute
+    found = {finding.check: finding for finding in await examine(Settings(dsn=pooled, listen_dsn=dsn))}
+    assert found["pooler"].state is found["notifications"].state is Health.OK
+    assert "listen_dsn" in found["notifications"].found
+
+
+async def test_a_listen_dsn_on_which_nothing_is_heard_is_told_at_the_start_and_by_the_doctor(pooled, dsn, caplog, monkeypatch):
+    """As where that leads through the pooler, too."""
+    monkeypatch.setattr("rxjobs.store.hearing.HEARD_SECONDS", 1.0)
+    await rj.App(pooled).migrate()
+    app, ran = rj.App(pooled, listen_dsn=pooled, poll_seconds=0.2), asyncio.Event()
+    app.job(name="work")(jobs_that_set(ran))
+    async with app.running():
+        await until(lambda: "no notification is heard on listen_dsn" in caplog.text)
+        await app.enqueue(app.definition("work").new())
+        await until(lambda: is_completed(dsn, 1))
+    found = {finding.check: finding for finding in await examine(Settings(dsn=pooled, listen_dsn=pooled))}
+    assert found["notifications"].state is Health.PROBLEM
+
+
+def jobs_that_set(event: asyncio.Event):
+    async def work() -> None:
+        event.set()
+
+    return work
+
+
+async def advisory_locks(dsn: str) -> int:
+    """How many were left behind in the database."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        return int(await connection.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = " + THIS))
+    finally:
+        await connection.close()
 
 
 async def is_completed(dsn: str, count: int) -> bool:
