@@ -27,6 +27,7 @@ SAYS = {
         "letters:\n14\n",
         "written: 60",
     ],
+    "12_embedded_in_starlette": ["'state': 'available'", "'state': 'completed', 'attempt': 1"],
 }
 
 
