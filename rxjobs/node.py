@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -121,12 +121,13 @@ class Node:
             on_restored=lambda: scheduler.here(lambda: self._restored(running, heard)),
             status=status.told,
         )  # fmt: skip
+        # the database was there a moment ago: should it go away, it is waited for, as it is later
         take_lease, declare_types = self._store.take_lease, self._store.declare_types
-        await self._begin("taking up a lease", lambda: take_lease(self.id, how.node, os.getpid(), how.lease_seconds))
+        await patiently("taking up a lease", lambda: take_lease(self.id, how.node, os.getpid(), how.lease_seconds))
         stack.push_async_callback(self._leave, held, status)
         stack.push_async_callback(self._dead_letters.finish)
         types = [definition.how for definition in self._definitions.values()]
-        await self._begin("telling what job types there are", lambda: declare_types(types))
+        await patiently("telling what job types there are", lambda: declare_types(types))
         lease.start()
         stack.push_async_callback(asyncio.to_thread, lease.stop)
         watch = LoopWatch(scheduler, self._events.emit)
@@ -155,14 +156,6 @@ class Node:
         status.vitals = self._show(running, leadership, listener, stack)
         services = self._services(running, held, leadership, leading, status.vitals)
         stack.callback(CompositeDisposable(*(supervise(*service, scheduler) for service in services.items())).dispose)
-
-    async def _begin(self, what: str, attempt: Callable[[], Awaitable[None]]) -> None:
-        """Do what a start needs the database for, which was there a moment ago: it is waited for, as long as a stop may take."""
-        patience = self._settings.shutdown_grace
-        try:
-            await asyncio.wait_for(patiently(what, attempt), patience)
-        except TimeoutError:
-            raise ConnectionError(f"the database went away while this node began, and was not back within {patience:g} s") from None
 
     def _show(self, running: Running, leadership: Leadership, listener: Listener | None, stack: AsyncExitStack) -> NodeVitals:
         """Have this node's numbers read until it ends."""

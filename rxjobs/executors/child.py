@@ -90,6 +90,11 @@ class Child:
         """Whether it is ready to run a function."""
         return path in self._known
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has not been ready for anything yet."""
+        return not self._known
+
     def give_turns(self, turns: bytes) -> None:
         """Let it begin so many requests, or pass over them: to be given before they are sent."""
         self._turns.sendall(turns)

@@ -120,6 +120,10 @@ class OneErrand:
                 return False
             if self._kept is not None:
                 self._drop(asked)
+            elif not self._is_sent and (self._child is None or self._child.is_starting):
+                # the next call will need it: where a machine is so slow that calls are withdrawn before a child has started, to
+                # begin with another each time would make it slower still, and none would ever begin
+                self._drop(asked)
             elif not self._is_sent:
                 self._cut(0)
             elif self._child is not None:
@@ -158,7 +162,7 @@ class OneErrand:
             return
         child.prepare(first.path)
         with self._lock:
-            if self._kept is not None:
+            if self._kept is not None or self._calls[0] is None:
                 return
             if self._children.may_go_together and self._bytes <= SMALL:
                 self._calls += self._line.more(self, self._fits)

@@ -18,6 +18,9 @@ from rxjobs.services.autoscale import Full, autoscale
 
 TURN = 2_000_000
 """How long jobs are handed on in one go, ns."""
+REST = 0.02
+"""Seconds for which a source that was notified of jobs, and had none left, is not asked for another notification: of a herd that
+hears of one job all but one ask in vain."""
 NOTIFY, TIMER, DEMAND = "notify", "timer", "demand"
 """What causes a fetch: a notification, a look that is due, or room for more."""
 
@@ -68,6 +71,9 @@ class _Pulling:
         self._trigger = DEMAND
         self._asked = 0, DEMAND, 0
         """How many jobs were asked for last, why, and when: by this process's own clock, ns."""
+        self._is_resting = False
+        self._was_woken = False
+        """Whether a notification came meanwhile."""
         self._held_before = 0
         self._fetched_jobs: deque[Job] = deque()
         self._is_emitting = False
@@ -116,9 +122,24 @@ class _Pulling:
         self._wake()
 
     def _wake(self, trigger: str = DEMAND) -> None:
+        if trigger == NOTIFY and self._is_resting:
+            self._was_woken = True
+            return
         self._may_have_more = True
         self._trigger = trigger
         self._ask()
+
+    def _rest(self) -> None:
+        self._is_resting = True
+        if self._trigger == NOTIFY:  # one that came during the fetch
+            self._was_woken, self._may_have_more = self._may_have_more, False
+        self._scope.scheduler.later(REST, self._rested)
+
+    def _rested(self) -> None:
+        self._is_resting = False
+        if self._was_woken:
+            self._was_woken = False
+            self._wake(NOTIFY)
 
     def _room(self, must_ask: bool) -> None:
         """Jobs were acked. Asked once more as demand rises past the mark, even of a source that had nothing left to give."""
@@ -150,6 +171,8 @@ class _Pulling:
             return
         fetched = now()
         self._full.fetched(asked, len(jobs))
+        if not jobs and self._asked[1] == NOTIFY:
+            self._rest()
         if len(jobs) > asked:
             self._ledger.give_back(jobs[asked:], "its source gave more jobs than it was asked for")
             jobs = jobs[:asked]

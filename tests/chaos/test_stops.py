@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+
 import pytest
 
 from tests.chaos import stops
-from tests.chaos.loaded import shown
+from tests.chaos.loaded import HANG, shown
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
@@ -34,6 +38,16 @@ async def test_a_signal_at_any_moment_of_a_start_is_not_lost(ground, random):
     await stops.stop_while_starting(ground, [random.uniform(0.0, 0.2) for _ in range(6)])
     await stops.clear(ground)
     await stops.stop_while_starting(ground, [random.uniform(0.2, 2.0) for _ in range(4)])
+
+
+async def test_a_signal_while_a_start_waits_for_a_server_that_went_away_ends_it(ground):
+    (worker,) = await ground.spawn()
+    gone = worker.link.watch_for("-- Enter node", "Z", lambda link: worker.link.refuse())
+    await asyncio.wait_for(gone.sprung.wait(), HANG)
+    await until(lambda: "is tried again" in worker.log, seconds=HANG)
+    worker.process.send_signal(signal.SIGTERM)
+    assert await worker.ended(HANG) == 0
+    assert "Traceback" not in worker.log
 
 
 async def test_notifications_that_come_while_it_stops_harm_nothing(ground):

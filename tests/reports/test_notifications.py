@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import time
+from contextlib import AsyncExitStack
 
 import asyncpg
 
 import rxjobs as rj
+from rxjobs.events import QueueFetched
+from rxjobs.sources.pull import REST
 from tests.journeys.recording import Recording
 from tests.proxy import Proxy
 from tests.waiting import until
@@ -69,6 +73,43 @@ async def test_twenty_sources_that_hear_one_signal_ask_once_each(dsn):
     assert wakes == [None, *["default"] * 5]
     assert asked_since(before, sources) == {5}
     assert {source.most_fetching for source in sources} == {1}
+
+
+async def test_a_herd_of_enqueues_has_each_of_twenty_sources_ask_in_vain_no_more_than_fifty_times_a_second(dsn):
+    """F40: each of the clients wakes all sources, and one source has room for what all of them bring."""
+    seconds, sources, clients = 2.0, 20, 8
+    app = rj.App(dsn, migrate=True, poll_seconds=600)
+    app.job(name="work")(nothing)
+    fetches = list[QueueFetched]()
+    app.events.subscribe(lambda event: fetches.append(event) if isinstance(event, QueueFetched) else None)
+    async with (
+        AsyncExitStack() as stack,
+        app.running(
+            *(rj.pull(rj.PostgresSource(app, "default"), max_demand=100).pipe(rj.execute(), rj.ack()) for _ in range(sources))
+        ),
+    ):
+        enqueuers = [await stack.enter_async_context(rj.App(dsn)) for _ in range(clients)]
+        began = time.monotonic()
+        enqueued = sum(await asyncio.gather(*(enqueue_until(one, app, began + seconds) for one in enqueuers)))
+        took = time.monotonic() - began
+        await until(lambda: sum(len(one.jobs) for one in fetches) == enqueued, seconds=60)
+    in_vain = [one for one in fetches if one.trigger == "notify" and not one.jobs]
+    print(
+        f"{sources} sources, {enqueued / took:.0f} enqueues/s one by one: {len(fetches) / took:.0f} fetches/s, "
+        f"{len(fetches) / took / sources * 0.02:.2f} a source in 20 ms, {len(in_vain) / len(fetches):.0%} in vain"
+    )
+    assert len(in_vain) <= sources * (took / REST + 2)
+
+
+async def nothing() -> None: ...
+
+
+async def enqueue_until(client: rj.App, app: rj.App, end: float) -> int:
+    done = 0
+    while time.monotonic() < end:
+        await client.enqueue(app.definition("work").new())
+        done += 1
+    return done
 
 
 def asked_since(before: list[int], sources: list[Recording]) -> set[int]:

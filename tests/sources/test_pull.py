@@ -129,6 +129,47 @@ async def test_many_wakes_during_a_fetch_are_one_more_fetch():
     assert source.asked == [10, 10]
 
 
+class Herd(MemorySource):
+    """A source that hears of jobs which others take."""
+
+    def hear(self) -> None:
+        self._wakes.on_next("mail")
+
+
+@on_virtual_time
+async def test_who_was_woken_in_vain_asks_for_further_wakes_at_most_fifty_times_a_second_and_forgets_none():
+    source, held = Herd(), list[rj.Job]()
+    rj.pull(source, max_demand=10).subscribe(held.append)
+    await moment()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for _ in range(1000):
+        source.hear()
+        await moment()
+    seconds = loop.time() - began
+    assert 40 * seconds < len(source.asked) < 50 * seconds + 3
+    await asyncio.sleep(1)
+    before = len(source.asked)
+    source.hear()
+    await moment()
+    source.push(*jobs(1))
+    await moment()
+    assert (len(source.asked), held) == (before + 1, [])
+    await asyncio.sleep(0.02)
+    assert (len(source.asked), len(held)) == (before + 2, 1)
+
+
+@on_virtual_time
+async def test_who_was_woken_and_found_jobs_asks_at_the_next_wake_at_once():
+    source, held = Herd(), list[rj.Job]()
+    rj.pull(source, max_demand=100).subscribe(held.append)
+    for count in range(1, 40):
+        await moment()
+        source.push(*jobs(1))
+        await moment()
+        assert len(held) == count
+
+
 @on_virtual_time
 async def test_a_wake_that_finds_no_room_is_remembered_until_there_is_some():
     source, held = MemorySource(jobs(10)), list[rj.Job]()
