@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 ROOT = Path(__file__).parents[2]
+TITLED = re.compile(r'```python title="([^"]+)"\n(.*?)```', re.DOTALL)
 
 FILES = {
     "manage.py": """
@@ -98,21 +100,12 @@ class Command(BaseCommand):
                 pass
         enqueue(breaks.new())  # outside of a transaction: committed at once
 """,
-    "shop/tests.py": """
+    "shop/test_schema.py": """
 from django.test import TestCase
 from rxjobs.contrib.django import app, dsn, enqueue
-from rxjobs.testing import inline
 from shop.jobs import receipt
-from shop.models import Order
 
-class Orders(TestCase):
-    def test_at_once_in_the_transaction_of_the_test(self):
-        order = Order.objects.create()
-        with inline(app) as ran:
-            enqueue(receipt.new(order_id=order.id))
-        self.assertEqual([one.job.state for one in ran.finished], ["completed"])
-        self.assertEqual(Order.objects.get(id=order.id).note, "sent")
-
+class Schema(TestCase):
     def test_the_schema_is_there_in_the_tests_database_too(self):
         self.assertEqual(enqueue(receipt.new(order_id=1)).state, "available")
         self.assertIn("/test_", app.settings.dsn)
@@ -153,9 +146,15 @@ def test_a_project_enqueues_in_its_transactions_and_works_on_its_jobs(tmp_path, 
 
 
 def test_djangos_own_tests_run_jobs_in_their_transaction(tmp_path, dsn):
+    """With the settings, job type, view and test of docs/embedding.md in the place of ours."""
     project = Project(tmp_path, dsn)
-    ran = project.run("test", "-v0", "--noinput")
-    assert (ran.returncode, ran.stderr.strip().splitlines()[-1]) == (0, "OK"), ran.stderr
+    page = dict(TITLED.findall((ROOT / "docs" / "embedding.md").read_text("utf-8")))
+    assert set(page) == {"settings.py", "shop/jobs.py", "shop/views.py", "shop/tests.py"}
+    ours = FILES["project.py"].replace('"rxjobs.contrib.django", ', "").partition("RXJOBS")
+    project.write(page | {"project.py": f"{ours[0]}\n{page.pop('settings.py')}\n{ours[2].partition(chr(10))[2]}"})
+    ran = project.run("test", "-v1", "--noinput")
+    assert ran.returncode == 0, ran.stderr
+    assert "Ran 2 tests" in ran.stderr
 
 
 OPEN = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'shop'"
@@ -176,8 +175,11 @@ class Project:
         self.command = [sys.executable, "-W", "error", "manage.py"]
         self.dsn = dsn
         self._folder = folder
-        for name, text in FILES.items():
-            path = folder / name
+        self.write(FILES)
+
+    def write(self, files):
+        for name, text in files.items():
+            path = self._folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.lstrip())
 

@@ -129,6 +129,7 @@ async def test_one_app_starts_stops_and_starts_again(dsn):
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "embedding.md").read_text("utf-8"), re.DOTALL)
 
 
+# what has a title is of a Django project, and tests/contrib/test_django.py runs it
 @pytest.mark.parametrize("code", BLOCKS, ids=["fastapi", "asyncio", "reactivex"])
 async def test_the_code_of_the_page_runs(code, dsn, monkeypatch):
     monkeypatch.setenv("RXJOBS_DSN", dsn)
