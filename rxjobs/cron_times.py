@@ -86,7 +86,8 @@ class Schedule:
             elif local.hour not in fields.hours:
                 moment = self._leap(moment, HOUR - timedelta(minutes=local.minute, seconds=local.second))
             elif local.minute not in fields.minutes:
-                moment += MINUTE - timedelta(seconds=local.second)
+                minute = min((one for one in fields.minutes if one > local.minute), default=60)
+                moment = self._leap(moment, timedelta(minutes=minute - local.minute, seconds=-local.second))
             else:
                 if local.second in fields.seconds:
                     yield moment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise, takewhile
 from random import Random
 from zoneinfo import ZoneInfo
 
@@ -136,6 +137,71 @@ def reference(expression, tz, after, until):
         if new and moment > after:
             found.append(moment)
         moment += MINUTE
+    return found
+
+
+YEARS = int(os.environ.get("CRON_YEARS", "1"))
+EXPRESSIONS = int(os.environ.get("CRON_EXPRESSIONS", "4"))
+MOST = 5_000
+
+
+@pytest.mark.parametrize("tz", ZONES)
+def test_over_years_it_agrees_with_every_reading_of_the_clocks(tz):
+    """CRON_YEARS=10 CRON_EXPRESSIONS=200 takes some minutes. What has very many slots is held against it around all changes."""
+    seed = int(os.environ.get("CRON_SEED", "7"))
+    years = list(stretches_of(tz, at("2025-01-01T00:00"), at(f"{2025 + YEARS}-01-01T00:00")))
+    hours = timedelta(hours=6)
+    changes = [[(end - hours, end, ahead), (end, end + hours, then)] for (_, end, ahead), (_, _, then) in pairwise(years)]
+    for round_ in range(seed, seed + EXPRESSIONS):
+        expression = an_expression(Random(round_))
+        minute, hour, *_ = expression.split()
+        is_rare = len(values(minute, 0, 59)) * len(values(hour, 0, 23)) * 366 * YEARS < MOST
+        for stretches in [years] if is_rare else changes:
+            after, until = stretches[0][0], stretches[-1][1] - MINUTE
+            expected = [slot for slot in sorted(read_off(expression, stretches)) if after < slot <= until]
+            found = list(takewhile(lambda slot: slot <= until, Schedule(expression, tz).after(after)))  # noqa: B023 - used at once
+            assert found == expected, f"CRON_SEED={round_}: {expression} {tz} {after}"
+
+
+def stretches_of(tz, start, end):
+    """The times in which the clocks of a zone are not changed: from, to, and what they are ahead of UTC."""
+    zone, hour, begun = ZoneInfo(tz), timedelta(hours=1), start
+    ahead, moment = start.astimezone(zone).utcoffset(), start
+    while moment < end:
+        if (moment + hour).astimezone(zone).utcoffset() != ahead:
+            while moment.astimezone(zone).utcoffset() == ahead:
+                moment += MINUTE
+            yield begun, moment, ahead
+            begun, ahead = moment, moment.astimezone(zone).utcoffset()
+        else:
+            moment += hour
+    yield begun, end, ahead
+
+
+def read_off(expression, stretches):
+    """The slots of an expression, from every reading that fits it on every day."""
+    minute, hour, day, month, weekday = expression.split()
+    days, months, weekdays = values(day, 1, 31), values(month, 1, 12), {one % 7 for one in values(weekday, 0, 7)}
+    readings = [timedelta(hours=h, minutes=m) for h in values(hour, 0, 23) for m in values(minute, 0, 59)]
+    joined_by_and = day.startswith("*") or weekday.startswith("*")
+    as_hands_pass = minute.startswith("*") or hour.startswith("*")
+
+    def fits(date):
+        is_day, is_weekday = date.day in days, date.isoweekday() % 7 in weekdays
+        return date.month in months and (is_day and is_weekday if joined_by_and else is_day or is_weekday)
+
+    found, shown_up_to = set(), (stretches[0][0] + stretches[0][2]).replace(tzinfo=None)
+    for begin, end, ahead in stretches:
+        first, last = (begin + ahead).replace(tzinfo=None), (end + ahead).replace(tzinfo=None)
+        date = min(first, shown_up_to).replace(hour=0, minute=0)
+        while date < last:
+            for reading in map(date.__add__, readings if fits(date) else ()):
+                if (first if as_hands_pass else max(first, shown_up_to)) <= reading < last:
+                    found.add((reading - ahead).replace(tzinfo=UTC))
+                elif not as_hands_pass and shown_up_to <= reading < first:  # what no clock has shown
+                    found.add(begin)
+            date += timedelta(days=1)
+        shown_up_to = max(shown_up_to, last)
     return found
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.jumping`: the worker, with a wall clock that is somewhere else at every look."""
+"""`python -m tests.chaos.jumping [MODULE]`: a worker, with a wall clock that is somewhere else at every look."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import sys
 import time
 from datetime import datetime, timedelta, tzinfo
+from importlib import import_module
 
 JUMPS = (-3600.0, 3600.0, -90.0, 90.0, 0.0)
 """Seconds."""
@@ -29,8 +30,7 @@ class Jumping(datetime):
 if __name__ == "__main__":
     time.time = lambda: real_time() + jump()
     time.time_ns = lambda: real_time_ns() + int(jump() * 1e9)
-    from tests.chaos import worker
-
+    worker = import_module(sys.argv[1] if len(sys.argv) > 1 else "tests.chaos.worker")
     for name, module in tuple(sys.modules.items()):
         if name.startswith("rxjobs.") and getattr(module, "datetime", None) is datetime:
             module.datetime = Jumping  # type: ignore[attr-defined]

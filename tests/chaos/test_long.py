@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rxjobs.settings import Settings
-from tests.chaos import away, checker, faults, stops, volume
+from tests.chaos import away, checker, faults, slots, stops, volume
 from tests.chaos.ground import DEFAULT
 from tests.chaos.ledger import now
 from tests.chaos.loaded import HANG, enqueuing_both, judge, load, lost_attempts, shown
@@ -31,6 +31,14 @@ async def test_two_hundred_kills_lose_nothing_and_double_nothing(ground, random)
             await asyncio.sleep(random.uniform(0.1, 0.4))
         shown("after the last", twenty_jobs=await ground.started(20, seconds=HANG))
     assert len(ground.died) >= 200
+    tell(ground)
+
+
+@pytest.mark.timeout(3600)
+async def test_three_hundred_leaders_are_killed_when_slots_of_cron_are_due_and_every_slot_has_one_job(ground, random):
+    """F34."""
+    await slots.kill_leaders(ground, random, 300)
+    shown("slots of cron", kills=len(ground.died), slots=await slots.each_slot_once(ground))
     tell(ground)
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.chaos import checker, faults
+from tests.chaos import checker, faults, slots
 from tests.chaos.ledger import now
 from tests.chaos.loaded import HANG, load, lost_attempts, shown
 
@@ -42,6 +42,13 @@ async def test_a_leader_that_was_stopped_for_three_leases_changes_nothing_when_i
         await ground.started(20)
     assert "is not this node's any more" in stopped.log
     assert await lost_attempts(ground) > 0
+
+
+async def test_every_slot_of_cron_has_one_job_whoever_is_killed_when_it_is_due(ground, random):
+    """F34: by nodes whose clocks jump; test_long.py kills three hundred."""
+    await slots.kill_leaders(ground, random, 4)
+    assert await slots.each_slot_once(ground) > 4
+    assert len(ground.died) == 4
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 
 import asyncpg
 import pytest
@@ -12,6 +13,8 @@ import rxjobs as rj
 from rxjobs.job import State
 from rxjobs.unique import LIVE
 from tests.store.ground import a_shared_database, emptied
+
+ROUNDS = int(os.environ.get("UNIQUE_ROUNDS", "3"))
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +72,17 @@ async def test_keys_are_made_of_what_is_named(app):
 
 
 async def test_two_hundred_at_once_make_one(app, connection):
+    """UNIQUE_ROUNDS=100 does so a hundred times over."""
     work = a_type(app, rj.Unique(by=("args.user",)))
     others = [await asyncpg.connect(app.dsn) for _ in range(10)]
-    for round_ in range(3):
+    for round_ in range(ROUNDS):
         shared = asyncio.gather(*(work.enqueue(user=round_) for _ in range(100)))
         apart = await asyncio.gather(*(on_its_own(app, work, round_, other) for other in others))
         enqueued = [*await shared, *itertools.chain(*apart)]
         assert len(enqueued) == 200
         assert len({one.id for one in enqueued}) == 1
         assert sum(not one.duplicate for one in enqueued) == 1
-    assert await count(connection) == 3
+    assert await count(connection) == ROUNDS
     for other in others:
         await other.close()
 
