@@ -44,6 +44,7 @@ async def test_a_leader_that_was_stopped_for_three_leases_changes_nothing_when_i
     assert await lost_attempts(ground) > 0
 
 
+@pytest.mark.timeout(300)
 async def test_every_slot_of_cron_has_one_job_whoever_is_killed_when_it_is_due(ground, random):
     """F34: by nodes whose clocks jump; test_long.py kills three hundred."""
     await slots.kill_leaders(ground, random, 4)
