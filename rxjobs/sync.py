@@ -207,8 +207,12 @@ class Blocking:
 def _driven(coroutine: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that waits for nothing but the calling thread, as one over a synchronous connection does."""
     try:
-        while True:
-            coroutine.send(None)
+        while coroutine.send(None) is None:  # others are given their turn, which there are none of
+            pass
+        coroutine.close()
+        raise NotOpen(
+            "over a synchronous connection nothing else can be awaited, and middleware around app.enqueue does: give none"
+        )
     except StopIteration as end:
         result: T = end.value
         return result

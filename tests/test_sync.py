@@ -113,6 +113,19 @@ def test_the_apps_middleware_and_events_are_about_it_too(app, work):
     assert heard.count("job.enqueue") == 1
 
 
+async def test_middleware_that_awaits_is_told_of_where_nothing_can_be_awaited(app, work):
+    """It would be waited for without an end: the loop stands still meanwhile."""
+
+    class Asking(rj.Middleware):
+        async def enqueue(self, news, call_next):
+            await asyncio.sleep(0.01)
+            return await call_next(news)
+
+    app.use(Asking())
+    with psycopg.connect(app.settings.dsn) as connection, pytest.raises(rj.NotOpen, match="nothing else can be awaited"):
+        app.sync.enqueue(work.new(n=1), connection)
+
+
 def test_rows_are_streamed_over_a_callers_connection(app, work):
     with psycopg.connect(app.settings.dsn) as connection:
         rows = app.sync.stream_many((work.new(n=n) for n in range(1500)), connection)

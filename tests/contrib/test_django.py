@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
@@ -121,22 +122,18 @@ def test_a_project_enqueues_in_its_transactions_and_works_on_its_jobs(tmp_path, 
     project.manage("order")
     assert jobs(project) == {("receipt", "available"): 40, ("breaks", "available"): 1}  # of what was undone there is nothing
 
-    worker = subprocess.Popen(
-        [*project.command, "rxjobs", "run"], env=project.environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    with project.working() as worker:
         wait_until(lambda: jobs(project) == {("receipt", "completed"): 40, ("breaks", "discarded"): 1}, worker)
         assert asyncio.run(ask(dsn, "SELECT note, count(*) FROM shop_order GROUP BY 1")) == [("sent", 40)]
-        said = project.manage("rxjobs", "enqueue", "thanks", "order_id=41", "--json")
-        assert msgspec.json.decode(said)["state"] == "available"
+        # what the ORM has opened in eight threads is closed again
+        wait_until(lambda: asyncio.run(ask(dsn, OPEN)) == [], worker)
+    said = project.manage("rxjobs", "enqueue", "thanks", "order_id=41", "--json")
+    assert msgspec.json.decode(said)["state"] == "available"
+    with project.working("--processes", "1") as worker:  # in a process that manage.py has not begun
         wait_until(lambda: jobs(project).get(("thanks", "completed")) == 1, worker)
         assert asyncio.run(ask(dsn, "SELECT note FROM shop_order WHERE id = 41")) == [("sent with thanks",)]
-        # what the ORM has opened in eight threads, and in that of coroutines, is closed again
+        # and that of coroutines
         wait_until(lambda: asyncio.run(ask(dsn, OPEN)) == [], worker)
-    finally:
-        worker.terminate()
-        _, logged = worker.communicate(timeout=60)
-    assert worker.returncode == 0, logged
     ((error,),) = asyncio.run(ask(dsn, "SELECT errors->0->>'message' FROM rxjobs.jobs WHERE type = 'breaks'"))
     assert 'column "nonsense" does not exist' in error or 'relation "nowhere" does not exist' in error
 
@@ -187,6 +184,19 @@ class Project:
         command = [*self.command, *arguments]
         return subprocess.run(command, env=self.environ, cwd=self._folder, capture_output=True, text=True, check=False, timeout=100)
 
+    @contextmanager
+    def working(self, *options):
+        """`manage.py rxjobs run`, until it is told to stop, and drains."""
+        with (self._folder / "log").open("w+") as log:
+            command = [*self.command, "rxjobs", "run", *options]
+            worker = subprocess.Popen(command, env=self.environ, cwd=self._folder, stderr=log)
+            try:
+                yield worker
+            finally:
+                worker.terminate()
+                worker.wait(60)
+            assert worker.returncode == 0, (self._folder / "log").read_text()
+
     def manage(self, *arguments):
         ran = self.run(*arguments)
         assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
@@ -209,7 +219,7 @@ def jobs(project):
 def wait_until(fact, worker):
     until = time.monotonic() + 60
     while not fact():
-        assert worker.poll() is None, worker.stderr.read()
+        assert worker.poll() is None
         assert time.monotonic() < until
         time.sleep(0.05)
 
