@@ -8,7 +8,6 @@ from rxjobs.codec import Codec, EncryptedCodec
 from rxjobs.completing import complete_in
 from rxjobs.cron import CronEntry
 from rxjobs.definition import Breaker, Definition, NewJob
-from rxjobs.demand import Source
 from rxjobs.enqueued import Enqueued
 from rxjobs.errors import (
     BadPayload,
@@ -59,6 +58,7 @@ from rxjobs.operators.tap import tap
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 from rxjobs.pickle_codec import PickleCodec
 from rxjobs.secret import Secret
+from rxjobs.source import Source
 from rxjobs.sources.async_iterable import AsyncIterableSource
 from rxjobs.sources.iterable import IterableSource
 from rxjobs.sources.memory import MemorySource

@@ -11,10 +11,9 @@ import time
 from asyncio import Task
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
 
 import msgspec
-from reactivex import Observable, abc
+from reactivex import abc
 from reactivex.disposable import Disposable
 
 from rxjobs.aside import Aside, Settling, Unwritten
@@ -26,6 +25,7 @@ from rxjobs.hold import Acked, Hold, Root, Watcher, released_as_dropped
 from rxjobs.job import Job
 from rxjobs.outcome import Finished, Outcome, Release
 from rxjobs.reporting import Reports
+from rxjobs.source import Finite, Source
 
 log = logging.getLogger("rxjobs.demand")
 
@@ -33,44 +33,6 @@ LAST_ANSWER = 2.0
 """Seconds that a source gets to answer once its pipeline is to stop; what it claims by then is given back."""
 WRITE_DELAYS = (0.1, 30.0)
 """Seconds between tries to write outcomes down: the first, and the longest."""
-
-
-class Source(Protocol):
-    """Where jobs come from.
-
-    `fetch(n)` gives at most n jobs, fewer when there are no more now. `wakes` says, by any item, that there may be more; a
-    source whose wakes complete is finite. `settle` writes outcomes down; the places of its jobs are free once it returns.
-    """
-
-    @property
-    def wakes(self) -> Observable[object]: ...
-
-    async def fetch(self, n: int) -> list[Job]: ...
-
-    async def settle(self, finished: list[Finished]) -> None: ...
-
-
-@runtime_checkable
-class Finite(Protocol):
-    """A source that knows when every job it will ever give is held: then nothing comes unless one of those comes back."""
-
-    @property
-    def is_exhausted(self) -> bool: ...
-
-
-class Control(msgspec.Struct, frozen=True):
-    """What is asked of a source's pulls while they run: to begin no job, and to hold so many at most (None: as is declared)."""
-
-    is_paused: bool = False
-    max_demand: int | None = None
-
-
-@runtime_checkable
-class Controlled(Protocol):
-    """A source that is told at run time how its jobs are to be taken."""
-
-    @property
-    def controls(self) -> Observable[Control]: ...
 
 
 class Demand:

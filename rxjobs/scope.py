@@ -16,9 +16,10 @@ from reactivex.disposable import Disposable
 from rxjobs.awaiting import LoopScheduler, scheduler_here
 from rxjobs.call import Executor
 from rxjobs.counted import Counted
-from rxjobs.demand import Demand, Ledger, Source
+from rxjobs.demand import Demand, Ledger
 from rxjobs.events import Emit, Event
 from rxjobs.job import Job
+from rxjobs.source import Source
 
 T = TypeVar("T")
 

@@ -11,8 +11,9 @@ from reactivex.subject import Subject
 
 import rxjobs as rj
 from rxjobs.autoscaling import Depth, Load, autoscale, decide
-from rxjobs.demand import Control, Demand
+from rxjobs.demand import Demand
 from rxjobs.events import AutoscaleStep
+from rxjobs.source import Control
 from rxjobs.testing import MemorySource, a_job
 from rxjobs.testing.watched import runs
 from tests.virtual import on_virtual_time

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
-from rxjobs.demand import Control
 from rxjobs.events import QueuePaused, QueueResumed, QueueScaled
+from rxjobs.source import Control
 from rxjobs.store.limit_statements import NONE, Limits, Rate
 from rxjobs.testing import fill
 from tests.store.ground import a_node, a_shared_database, emptied

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
-from rxjobs.demand import Control
 from rxjobs.events import Emit, QueuePaused, QueueResumed, QueueScaled
+from rxjobs.source import Control
 
 log = logging.getLogger("rxjobs.queues")
 

@@ -16,9 +16,10 @@ from reactivex.disposable import CompositeDisposable, Disposable
 from reactivex.subject import Subject
 
 from rxjobs.awaiting import conflate_map
-from rxjobs.demand import Control, now
+from rxjobs.demand import now
 from rxjobs.events import Emit
 from rxjobs.middleware.circuits import Circuits
+from rxjobs.source import Control
 from rxjobs.sources.controls import AS_IS_DECLARED, Controls
 from rxjobs.sources.low_water import LowWater
 from rxjobs.store.patience import passes, patiently

@@ -20,7 +20,7 @@ from rxjobs.autoscaling import Depth
 from rxjobs.awaiting import every, let_others
 from rxjobs.decide import raised
 from rxjobs.definition import Definition, check_queue, check_tags
-from rxjobs.demand import Control, now
+from rxjobs.demand import now
 from rxjobs.errors import BadPayload, InvalidOption
 from rxjobs.events import JobStarted
 from rxjobs.failure import describe
@@ -28,6 +28,7 @@ from rxjobs.job import Job, State
 from rxjobs.outcome import Discard, Finished
 from rxjobs.perform import tell_end, waited
 from rxjobs.reporting import Report
+from rxjobs.source import Control
 from rxjobs.sources.looks import Following, Looks
 from rxjobs.sources.low_water import LowWater
 from rxjobs.sources.outcomes import DeadLetters, Outcomes, is_about_a_value

@@ -10,11 +10,12 @@ from reactivex.disposable import CompositeDisposable, Disposable
 
 from rxjobs.autoscaling import Autoscale, Step
 from rxjobs.batches import tell_fetched
-from rxjobs.demand import Control, Controlled, Demand, Ledger, Source, let_go, now
+from rxjobs.demand import Demand, Ledger, let_go, now
 from rxjobs.job import Job
 from rxjobs.operators.stage import Stream
 from rxjobs.scope import Scope, scope_here
 from rxjobs.services.autoscale import Full, autoscale
+from rxjobs.source import Control, Controlled, Source
 
 TURN = 2_000_000
 """How long jobs are handed on in one go, ns."""

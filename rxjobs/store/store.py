@@ -12,8 +12,8 @@ from uuid import UUID
 import asyncpg
 
 from rxjobs.definition import NewJob, Options
-from rxjobs.demand import Control
 from rxjobs.enqueued import Enqueued
+from rxjobs.source import Control
 from rxjobs.store.asking import Rows, ids_of
 from rxjobs.store.breaker_statements import STANDINGS, BreakerStatements, Standing
 from rxjobs.store.cron_statements import CronStatements

@@ -6,11 +6,11 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
-from rxjobs.demand import Source
 from rxjobs.job import Job
 from rxjobs.operators.ack import ack
 from rxjobs.operators.complete import complete
 from rxjobs.outcome import COMPLETE, Cancel, Discard, Finished, Outcome, Release, Retry, Snooze
+from rxjobs.source import Source
 from rxjobs.sources.pull import pull
 from rxjobs.testing.watched import Watched, runs
 

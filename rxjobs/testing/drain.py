@@ -14,7 +14,7 @@ from reactivex.observer import Observer
 
 from rxjobs.app import App
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.demand import Demand, Ledger, Source
+from rxjobs.demand import Demand, Ledger
 from rxjobs.errors import NotOpen, UnknownQueue
 from rxjobs.hold import Keeper
 from rxjobs.job import Job
@@ -22,6 +22,7 @@ from rxjobs.operators.stage import on_the_loop
 from rxjobs.outcome import Finished
 from rxjobs.runner import Pipeline, reach_end
 from rxjobs.scope import Scope, within
+from rxjobs.source import Source
 from rxjobs.sources.memory import MemorySource
 from rxjobs.sources.postgres import PostgresSource
 from rxjobs.store.statements import with_schema

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.demand import Demand, Ledger, Source
+from rxjobs.demand import Demand, Ledger
 from rxjobs.scope import Scope
+from rxjobs.source import Source
 from rxjobs.sources.memory import MemorySource
 
 ANY = ""

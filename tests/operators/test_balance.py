@@ -15,8 +15,8 @@ from reactivex import operators as ops
 from reactivex.subject import Subject
 
 import rxjobs as rj
-from rxjobs.demand import Control
 from rxjobs.events import BranchRestarted, JobDropped, PipelineRestarted
+from rxjobs.source import Control
 from rxjobs.testing import MemorySource, a_job, job_type, marbles
 from rxjobs.testing.watched import Watched, runs
 from tests.operators.dispatched import Runs, a_type_of, taking

@@ -10,9 +10,9 @@ from reactivex import operators as ops
 from reactivex.subject import Subject
 
 import rxjobs as rj
-from rxjobs.demand import Control
 from rxjobs.events import PipelineStopped
 from rxjobs.operators.buffer import bytes_of_args
+from rxjobs.source import Control
 from rxjobs.testing import MemorySource, a_job, marbles
 from rxjobs.testing.watched import Watched, runs
 from tests.virtual import on_virtual_time

@@ -16,9 +16,9 @@ from reactivex.subject import Subject
 
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.demand import Control
 from rxjobs.operators.keys import key_of
 from rxjobs.operators.rate_limit import LONGEST, Rate
+from rxjobs.source import Control
 from rxjobs.testing import MemorySource, a_job, marbles
 from rxjobs.testing.watched import Watched, runs
 from tests.virtual import on_virtual_time

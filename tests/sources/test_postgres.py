@@ -7,10 +7,10 @@ from reactivex.subject import Subject
 
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.demand import Control
 from rxjobs.events import JobDiscarded, JobStale
 from rxjobs.failure import Failure
 from rxjobs.outcome import Finished
+from rxjobs.source import Control
 from rxjobs.testing import fill
 from tests.store.ground import a_shared_database, emptied
 from tests.waiting import until

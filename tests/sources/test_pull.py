@@ -15,8 +15,9 @@ from reactivex import operators as ops
 from reactivex.subject import Subject
 
 import rxjobs as rj
-from rxjobs.demand import Control, settle
+from rxjobs.demand import settle
 from rxjobs.events import JobDropped, PipelineStopped
+from rxjobs.source import Control
 from rxjobs.testing import MemorySource, a_job
 from rxjobs.testing.watched import Watched, runs
 from tests.virtual import on_virtual_time

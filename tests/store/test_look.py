@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rxjobs.demand import Control
+from rxjobs.source import Control
 from rxjobs.store.store import FROM_THE_START, LONG_AGO, PRIORITIES
 from tests.store.ground import a_node, a_row
 
