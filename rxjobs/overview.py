@@ -22,7 +22,7 @@ LIVING = "living"
 
 
 class TypeDurations(msgspec.Struct, frozen=True):
-    """How long jobs of a type took of late, from their claim to their end, in seconds; `failed` were discarded or cancelled."""
+    """How long jobs of a type took of late, from their claim to their end, in seconds; `failed` were discarded."""
 
     type: str
     jobs: int

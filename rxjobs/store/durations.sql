@@ -1,6 +1,6 @@
 -- How long jobs took that ended within the last $1 seconds, by type, from their claim to their end in seconds: of up to $2 jobs, the $3
 -- types of the slowest.
-SELECT type, count(*) AS jobs, count(*) FILTER (WHERE state <> 'completed') AS failed,
+SELECT type, count(*) AS jobs, count(*) FILTER (WHERE state = 'discarded') AS failed,
        percentile_disc(0.5) WITHIN GROUP (ORDER BY took) AS p50, percentile_disc(0.95) WITHIN GROUP (ORDER BY took) AS p95,
        max(took) AS longest
 FROM (

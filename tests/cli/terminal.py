@@ -28,8 +28,9 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._theirs = theirs
         self._before = termios.tcgetattr(theirs)
-        self._screen = pyte.Screen(columns, rows)
-        self._stream = pyte.ByteStream(self._screen)
+        self.screen = pyte.Screen(columns, rows)
+        """The screen, cell by cell."""
+        self._stream = pyte.ByteStream(self.screen)
         self.sent = bytearray()
         """Everything that it wrote."""
         self.process = subprocess.Popen(
@@ -40,7 +41,7 @@ class Terminal:
     @property
     def text(self) -> str:
         """What stands on the screen."""
-        return "\n".join(line.rstrip() for line in self._screen.display)
+        return "\n".join(line.rstrip() for line in self.screen.display)
 
     @property
     def is_as_before(self) -> bool:
@@ -57,7 +58,7 @@ class Terminal:
         while not all(word in self.text for word in words):
             is_late = self.process.poll() is not None or time.monotonic() > end
             assert not is_late, f"{words} is not on the screen:\n{self.text}"
-            self._read(0.05)
+            self.read(0.05)
         return self.text
 
     def ended(self, seconds: float = 30) -> int:
@@ -65,8 +66,8 @@ class Terminal:
         end = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < end, f"it goes on:\n{self.text}"
-            self._read(0.05)
-        while self._read(0.05):
+            self.read(0.05)
+        while self.read(0.05):
             pass
         return self.process.returncode
 
@@ -77,7 +78,8 @@ class Terminal:
         os.close(self._ours)
         os.close(self._theirs)
 
-    def _read(self, seconds: float) -> bool:
+    def read(self, seconds: float) -> bool:
+        """Take what it writes, waiting so long for it; gives whether there was any."""
         if not select.select([self._ours], [], [], seconds)[0]:
             return False
         came = os.read(self._ours, 65536)

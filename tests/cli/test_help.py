@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +64,16 @@ def test_the_list_of_commands_says_what_each_is_for(rxjobs):
         assert ran.code == 0
         listed = {words[1]: words[2:-1] for words in map(str.split, ran.out.splitlines()) if len(words) > 2}
         assert all(len(listed[name]) > 1 for name in names), ran.out
+
+
+def test_every_command_is_on_the_page_about_operating():
+    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
+    rows = {row.split("`")[1]: set(re.findall(r"`([a-z]+)`", row)) for row in page.splitlines() if row.startswith("| `rxjobs ")}
+    for command in COMMANDS:
+        group, _, name = command.partition(" ")
+        first = [row for row in rows if row.split()[1] == group]
+        assert first, command
+        assert not name or any(name in (row.split()[-1], *rows[row]) for row in first), command
 
 
 def test_the_script_and_the_module_are_the_command():

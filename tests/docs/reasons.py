@@ -18,6 +18,7 @@ LINES = {
     "make format": "changes the files that are under test",
     "make bench": "tests/bench_command runs a small one",
     ".ci/run": "it runs this",
+    "rxjobs web": "tests/cli/test_web.py starts it",
     "rxjobs bench": "takes minutes; tests/bench_command runs small ones",
     "docker compose up": "no container engine where this is built; tests/observability holds its files to their schemas",
     "pip install": "the environment of the tests stays as it is; that the extra is there is looked up",
