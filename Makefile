@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test ray chaos check docs bench hot-path designs signals recordings format clean
+.PHONY: help demo test matrix ray chaos check docs bench hot-path designs signals recordings format clean
 
 # the newest that has venv; a pyenv shim may exist and not run, so each is tried
 PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -22,6 +22,9 @@ WORKERS ?= 4
 
 test: $(READY) ## run the whole suite; RXJOBS_TEST_DSN chooses another PostgreSQL
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+matrix: $(READY) ## try the built package on every Python found here, and with the lowest versions: ten minutes, not in .ci/run
+	$(BIN)/python -m tests.matrix
 
 ray: $(READY) ## run the tests of jobs on Ray, which takes 300 MB to install and is not in `make test`
 	$(BIN)/python -m pip install --quiet --editable '.[dev,ray]'

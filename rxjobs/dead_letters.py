@@ -20,7 +20,6 @@ from rxjobs.errors import InvalidOption
 from rxjobs.job import Job, State
 from rxjobs.outcome import Discard, Finished
 from rxjobs.stopping import keep
-from rxjobs.webhook import Webhook
 from rxjobs.witness import Witness
 
 log = logging.getLogger("rxjobs.dead_letters")
@@ -66,6 +65,8 @@ class DeadLetters:
         if callback is None and webhook is None:
             return lambda function: self.on(function, per_minute=per_minute, timeout=timeout)
         if webhook is not None:
+            from rxjobs.webhook import Webhook  # an HTTP client, which few apps need
+
             url = Webhook(webhook, timeout)
             self._listeners.append(Listener(repr(url), self._read, _threaded(url.post), per_minute, None))
         if callback is None:

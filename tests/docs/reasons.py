@@ -5,6 +5,7 @@ from __future__ import annotations
 RUN_BY = {
     "docs/embedding.md": "tests/journeys/test_embedding.py",
     "docs/testing.md": "tests/testing/test_plugin.py",
+    "docs/scale.md": "tests/executors/test_ray.py",
 }
 """Pages whose blocks are run by a test of their own, which names the page."""
 

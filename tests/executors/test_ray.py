@@ -1,4 +1,7 @@
-"""Jobs on a real Ray, started on this machine. `make ray` installs it, which takes 300 MB, and runs these."""
+"""Jobs on a real Ray, started on this machine. `make ray` installs it, which takes 300 MB, and runs these.
+
+What docs/scale.md shows of Dask and Ray is what this file and test_dask.py do.
+"""
 
 from __future__ import annotations
 
