@@ -126,7 +126,7 @@ class Lease:
 
     async def _begin(self) -> Any:
         """A connection on which the lease was renewed: a server that may only be read lets one connect, and not renew."""
-        async with asyncio.timeout(self._seconds / 3):  # a link that has gone silent must not cost the lease
+        async with asyncio.timeout(self._seconds if self._is_cut_off else self._seconds / 3):
             connection = await self._database.connect()
         try:
             await self._renew_on(connection)
@@ -138,7 +138,7 @@ class Lease:
     async def _renew_on(self, connection: Any) -> None:
         store, status = Store(_One(connection), self._schema), self._status()
         asked = self._begun = time.monotonic()
-        async with asyncio.timeout(self._seconds / 3):
+        async with asyncio.timeout(self._useful if self._is_cut_off else self._seconds / 3):
             is_ours = await store.renew_lease(self._node, self._seconds, status)
         if not is_ours:
             self._cut_off()
@@ -150,11 +150,20 @@ class Lease:
     def _renewed(self, asked: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        left = asked + self._seconds * (1 - MARGIN) - time.monotonic()
+        left = asked + self._useful - time.monotonic()
         self._timer = asyncio.get_running_loop().call_later(left, self._cut_off)
         if self._is_cut_off:
             self._is_cut_off = False
             self._on_restored()
+
+    @property
+    def _useful(self) -> float:
+        """Seconds after which an answer comes too late.
+
+        A link that has gone silent must not cost the lease, so that as a rule a third of it is waited; where it is lost already, a
+        link that is only slow may take its time, or it would never be had again.
+        """
+        return self._seconds * (1 - MARGIN)
 
     def _cut_off(self) -> None:
         if not self._is_cut_off:

@@ -14,10 +14,14 @@ AWAY = 2 * LEASE + 1.0
 """Seconds: longer than any lease."""
 
 
+lasts = asyncio.sleep
+"""How long a fault itself goes on, or at what moment of it: what comes of it is waited for as a fact, never by the clock."""
+
+
 async def stopped(ground: Ground, random: Random, *, seconds: float = AWAY) -> None:
     """F5: there is no server."""
     await ground.server.stop()
-    await asyncio.sleep(seconds)
+    await lasts(seconds)
     await ground.server.start()
 
 
@@ -27,7 +31,7 @@ async def read_only(ground: Ground, random: Random, *, seconds: float = AWAY) ->
     await ground.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     await ground.execute("ALTER SYSTEM SET default_transaction_read_only = on")
     await ground.execute("SELECT pg_reload_conf()")
-    await asyncio.sleep(seconds)
+    await lasts(seconds)
     connection = await asyncpg.connect(ground.server.dsn)
     try:
         for statement in (
@@ -44,7 +48,7 @@ async def read_only(ground: Ground, random: Random, *, seconds: float = AWAY) ->
 async def standing_by(ground: Ground, random: Random, *, seconds: float = AWAY) -> None:
     """F6: the server comes back as a standby, and is promoted later."""
     await ground.server.stand_by()
-    await asyncio.sleep(seconds)
+    await lasts(seconds)
     await ground.server.promote()
 
 
@@ -52,7 +56,7 @@ async def unreachable(ground: Ground, random: Random, *, seconds: float = AWAY) 
     """All links are cut, and none can be made."""
     for worker in ground.alive:
         worker.link.refuse()
-    await asyncio.sleep(seconds)
+    await lasts(seconds)
     for worker in ground.alive:
         worker.link.heal()
 
@@ -60,7 +64,7 @@ async def unreachable(ground: Ground, random: Random, *, seconds: float = AWAY) 
 async def notifications_full(ground: Ground, random: Random, *, seconds: float = 3.0) -> None:
     """F41: nobody can notify."""
     async with no_room_for_notifications(ground.dsn):
-        await asyncio.sleep(seconds)
+        await lasts(seconds)
 
 
 FAULTS = (stopped, read_only, standing_by, unreachable, notifications_full)

@@ -14,6 +14,7 @@ import asyncpg
 import psutil
 
 from tests.chaos import away
+from tests.chaos.away import lasts
 from tests.chaos.enqueuer import definitions
 from tests.chaos.ground import LEASE, Ground, Worker
 from tests.chaos.ledger import Answer, now
@@ -24,6 +25,8 @@ Fault = Callable[[Ground, Random], Awaitable[None]]
 
 CLAIM, ACK = "-- Claim up to", "-- Write down"
 """How the statements begin."""
+STARTED = 60.0
+"""Seconds in which a child has surely started: each imports what the worker does, on a machine with much else to do."""
 PHASES = {"claim sent": (CLAIM, "B"), "claim answered": (CLAIM, "Z"), "ack sent": (ACK, "B"), "ack answered": (ACK, "Z")}
 
 
@@ -39,7 +42,7 @@ async def kill(ground: Ground, random: Random) -> None:
 async def reached(victim: Worker, phase: str, random: Random, patience: float = 0.5) -> None:
     """Wait until a worker comes to a phase; not for ever, since it may have nothing to do."""
     if phase == "running":
-        await asyncio.sleep(random.uniform(0.0, 0.3))
+        await lasts(random.uniform(0.0, 0.3))
         return
     with suppress(TimeoutError):
         await asyncio.wait_for(victim.link.watch_for(*PHASES[phase]).sprung.wait(), patience)
@@ -57,9 +60,13 @@ async def kill_leader(ground: Ground, random: Random) -> None:
 async def pause(ground: Ground, random: Random) -> None:
     """F3, F35: SIGSTOP to the worker that leads for three leases, then SIGCONT."""
     victim = await ground.leader()
+    logged = len(victim.log)
     since = ground.freeze(victim)
-    await asyncio.sleep(3 * LEASE)
+    await lasts(3 * LEASE)
     ground.thaw(victim, since)
+    woken = now()
+    await until(lambda: "the lease of this node ran out" in victim.log[logged:])
+    ground.figures["awake until it noticed"].append((now() - woken) / 1e9)
 
 
 async def restart_fast(ground: Ground, random: Random) -> None:
@@ -110,7 +117,7 @@ async def reset(ground: Ground, random: Random, *, rounds: int = 3) -> None:
     for _ in range(rounds):
         for worker in ground.alive:
             worker.link.reset()
-        await asyncio.sleep(2)
+        await lasts(2)
 
 
 async def finish(ground: Ground, random: Random) -> None:
@@ -124,7 +131,7 @@ async def blackhole(ground: Ground, random: Random, *, seconds: float = 2 * LEAS
     victim = random.choice(ground.alive)
     await ground.running(*[await put(ground, "work", key=f"long/{n}/{now()}", seconds=2 * LEASE) for n in range(9)])
     victim.link.silence()
-    await asyncio.sleep(seconds)
+    await lasts(seconds)
     victim.link.heal()
 
 
@@ -132,7 +139,7 @@ async def blackhole_listen(ground: Ground, random: Random, *, seconds: float = 3
     """F9: the links on which workers listen are silent."""
     for worker in ground.alive:
         worker.link.silence(listening)
-    await asyncio.sleep(seconds)
+    await lasts(seconds)
     for worker in ground.alive:
         worker.link.heal()
 
@@ -141,7 +148,7 @@ async def swallow_notifications(ground: Ground, random: Random, *, seconds: floa
     """Not one notification arrives, on links that are well."""
     for worker in ground.alive:
         worker.link.swallow("A")
-    await asyncio.sleep(seconds)
+    await lasts(seconds)
     for worker in ground.alive:
         worker.link.heal()
 
@@ -150,7 +157,7 @@ async def slow_links(ground: Ground, random: Random, *, seconds: float = 4.0) ->
     """F10: 200 ms each way."""
     for worker in ground.alive:
         worker.link.delay(0.2)
-    await asyncio.sleep(seconds)
+    await lasts(seconds)
     for worker in ground.alive:
         worker.link.heal()
 
@@ -159,7 +166,7 @@ async def narrow_links(ground: Ground, random: Random, *, seconds: float = 6.0) 
     """F10: 10 kB a second."""
     for worker in ground.alive:
         worker.link.slow(10_000)
-    await asyncio.sleep(seconds)
+    await lasts(seconds)
     for worker in ground.alive:
         worker.link.heal()
 
@@ -180,8 +187,7 @@ async def cut_claims(ground: Ground, random: Random, *, times: int = 4) -> None:
 
 async def greedy_jobs(ground: Ground, random: Random) -> None:
     """F12: a job holds every connection of its node's pool, for longer than a lease: see Ground."""
-    await put(ground, "greedy", key=f"greedy/{now()}", calls=10)
-    await asyncio.sleep(1.5 * LEASE)
+    await ended(ground, await put(ground, "greedy", key=f"greedy/{now()}", calls=10))
 
 
 async def deadlocks(ground: Ground, random: Random, *, rounds: int = 3) -> None:
@@ -197,7 +203,7 @@ async def _touch(ground: Ground, ids: list[int]) -> None:
         async with connection.transaction():
             for id_ in ids:
                 await connection.execute("SELECT FROM rxjobs.live_jobs WHERE id = $1 FOR UPDATE", id_)
-                await asyncio.sleep(0.005)
+                await lasts(0.005)
     except asyncpg.DeadlockDetectedError:
         pass
     finally:
@@ -209,7 +215,7 @@ async def serialization(ground: Ground, random: Random) -> None:
     name = (await ground.value("SELECT current_database()")) or ""
     await ground.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     await terminate_backends(ground, random)
-    await asyncio.sleep(3)
+    await lasts(3)
     await ground.execute(f"ALTER DATABASE {name} RESET default_transaction_isolation")
     await terminate_backends(ground, random)
 
@@ -219,14 +225,18 @@ async def lock_table(ground: Ground, random: Random, *, seconds: float = 2 * LEA
     connection = await asyncpg.connect(ground.dsn)
     async with connection.transaction():
         await connection.execute("LOCK TABLE rxjobs.live_jobs IN ACCESS EXCLUSIVE MODE")
-        await asyncio.sleep(seconds)
+        await lasts(seconds)
     await connection.close()
 
 
 async def block_loop(ground: Ground, random: Random) -> None:
     """F19: a job holds the whole event loop of its worker for three leases."""
-    await put(ground, "block", key=f"block/{now()}", seconds=3 * LEASE)
-    await asyncio.sleep(3 * LEASE)
+    await ended(ground, await put(ground, "block", key=f"block/{now()}", seconds=3 * LEASE))
+
+
+async def ended(ground: Ground, id_: int) -> None:
+    """Wait until an attempt of this job has ended, whatever came of it."""
+    await until(lambda: any(line.id == id_ and line.what != "start" for line in ground.lines))
 
 
 async def crash_children(ground: Ground, random: Random) -> None:
@@ -235,17 +245,17 @@ async def crash_children(ground: Ground, random: Random) -> None:
     for n in range(2):
         ids.append(await put(ground, "crash", key=f"crash/{n}/{now()}"))
         ids.append(await put(ground, "child", key=f"child/{n}/{now()}", seconds=0.5))
-    await ground.running(*ids, seconds=30)
+    await ground.running(*ids, seconds=STARTED)
 
 
 async def freeze_child(ground: Ground, random: Random) -> None:
     """F24: a child stops answering, and is killed."""
-    await ground.running(await put(ground, "child", key=f"frozen/{now()}", seconds=2.0), seconds=30)
+    await ground.running(await put(ground, "child", key=f"frozen/{now()}", seconds=2.0), seconds=STARTED)
     for worker in ground.alive:
         for child in psutil.Process(worker.pid).children():
             with suppress(psutil.Error):
                 child.suspend()
-                await asyncio.sleep(0.2)
+                await lasts(0.2)
                 ground.kill_child(child)
 
 
@@ -325,14 +335,14 @@ async def toggle_queue(ground: Ground, random: Random, *, times: int = 12, longe
             await app.queues.scale("default", max_demand=random.choice([None, 5, 40, 200]), node=node)
             await app.queues.pause("default", node=node)
             since = now()
-            await asyncio.sleep(random.uniform(0.0, longest) if number % 10 else long)
+            await lasts(random.uniform(0.0, longest) if number % 10 else long)
             late = [at for at in _starts(ground, victim) if at > since]
             await app.queues.resume("default", node=random.choice([None, node]))
             ground.figures["started in a pause"] += [(at - since) / 1e9 for at in late]
             assert not any(at > since + long / 2 * 1e9 for at in late), (
                 f"jobs start in a pause: {late[-1] - since} ns after it began"
             )
-            await asyncio.sleep(random.uniform(0.0, longest))
+            await lasts(random.uniform(0.0, longest))
         await app.queues.scale("default", max_demand=None)
     for worker in ground.alive:
         worker.link.heal()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from tests.chaos.faults import put
 from tests.chaos.ground import LEASE
 from tests.chaos.loaded import HANG, enqueuing_both, judge, load, lost_attempts, shown
 from tests.servers import no_room_for_notifications
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
@@ -105,6 +105,6 @@ async def test_nothing_depends_on_room_for_notifications(ground, random):
             await ground.started(100)
             failed = await put(ground, "flaky", key="flaky")
             await ground.running(failed)
-            await asyncio.sleep(1)
+            await until(lambda: any((line.id, line.attempt, line.what) == (failed, 2, "end") for line in ground.lines))
         assert busy.errors == before
     assert await lost_attempts(ground) == 0

@@ -40,6 +40,7 @@ async def test_a_leader_that_was_stopped_for_three_leases_changes_nothing_when_i
         stopped = await ground.leader()
         await faults.pause(ground, random)
         await ground.started(20)
+    shown("awake until it noticed", longest=max(ground.figures["awake until it noticed"]))
     assert "is not this node's any more" in stopped.log
     assert await lost_attempts(ground) > 0
 

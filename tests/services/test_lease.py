@@ -132,6 +132,19 @@ async def test_who_cannot_renew_is_cut_off_before_the_lease_is_over_and_told_whe
     lease.stop()
 
 
+async def test_a_lease_that_was_lost_is_had_again_over_a_link_on_which_to_connect_takes_long(connection, proxy, node, told):
+    """Two questions and their answers take more than the third of a lease after which a link passes for a silent one."""
+    lease = make(proxy.dsn, node, [], told)
+    lease.start()
+    await until(lambda: any(link.is_about("Keep node") for link in proxy.links))
+    proxy.refuse()
+    await until(lambda: told)
+    proxy.heal()
+    proxy.delay(SECONDS / 10)
+    await until(lambda: "restored" in told)
+    lease.stop()
+
+
 async def test_who_loses_its_lease_is_cut_off_first(connection, lease, told):
     await connection.execute("DELETE FROM rxjobs.nodes")
     await until(lambda: told)
