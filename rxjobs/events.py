@@ -276,6 +276,21 @@ class QueueScaled(QueueControlled, frozen=True, kw_only=True):
     max_demand: int | None
 
 
+class QueueLimited(QueueControlled, frozen=True, kw_only=True):
+    """The limits of the queue across all nodes are others than this node knew: for all its jobs, and for those of each key.
+
+    Rates are told in words; None is no limit. `by` says what the key is, `is_shared` whether keys share the queue as was asked.
+    """
+
+    name = "queue.limit"
+    concurrency: int | None
+    rate: str | None
+    by: str | None
+    each_concurrency: int | None
+    each_rate: str | None
+    is_shared: bool
+
+
 class AutoscaleStep(Event, frozen=True, kw_only=True):
     """The demand of a pull follows its load: what max_demand was and is, why, and what was seen.
 

@@ -15,7 +15,6 @@ from rxjobs.cli.target import HERE, Target
 from rxjobs.errors import InvalidOption
 from rxjobs.job import State
 from rxjobs.queues import LONGEST, MOST, MOST_AT_ONCE, MOST_STARTS, SHORTEST, Asked, Queue
-from rxjobs.store.limit_statements import Limits
 
 WAITING = [state.value for state in (State.AVAILABLE, State.EXECUTING, State.SCHEDULED, State.RETRYABLE, State.HELD)]
 
@@ -173,23 +172,10 @@ def _row(queue: Queue) -> list[Any]:
         None if queue.waited is None else f"{queue.waited:.0f} s",
         _each(queue.asked, lambda one: None if one.paused_at is None else f"since {instant(one.paused_at)}"),
         _each(queue.asked, lambda one: None if one.max_demand is None else str(one.max_demand)),
-        _limits(queue.limits),
+        str(queue.limits),
         ", ".join(queue.nodes),
         ", ".join(queue.types),
     ]
-
-
-def _limits(limits: Limits) -> str:
-    each = f" for each {limits.by}"
-    told = [
-        None if limits.concurrency is None else f"{limits.concurrency} at once",
-        None if limits.rate is None else str(limits.rate),
-        None if limits.each_concurrency is None else f"{limits.each_concurrency} at once{each}",
-        None if limits.each_rate is None else f"{limits.each_rate}{each}",
-        None if not limits.is_shared else f"shared by {limits.by}",
-        *(f"{key} weighs {weight:g}" for key, weight in limits.weights.items()),
-    ]
-    return ", ".join(text for text in told if text)
 
 
 def _each(asked: Iterable[Asked], told: Callable[[Asked], str | None]) -> str:

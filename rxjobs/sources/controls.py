@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from uuid import UUID
 
-from rxjobs.events import Emit, QueuePaused, QueueResumed, QueueScaled
+from rxjobs.events import Emit, QueueLimited, QueuePaused, QueueResumed, QueueScaled
 from rxjobs.source import Control
+from rxjobs.store.limit_statements import NONE, Limits, Rate
 
 log = logging.getLogger("rxjobs.queues")
 
@@ -28,6 +30,9 @@ class Controls:
         self.known: Mapping[str, Control] = {}
         self.limited: Mapping[str, float] = {}
         """The queues with limits across all nodes, and the seconds after which to ask again for what a claim was not given."""
+        self.limits: dict[str, Limits] = {}
+        """The limits of those queues, as far as they were read."""
+        self._read_at: dict[str, datetime] = {}
         self._node = node
         self._emit = emit
         self._held: Counter[str] = Counter()
@@ -44,12 +49,24 @@ class Controls:
     def learn(self, queues: Iterable[str], asked: Mapping[str, Control], limited: Mapping[str, float]) -> None:
         """This is asked of these queues, and nothing of the others among them."""
         before = self.known
-        for queue in self.limited.keys() ^ limited.keys():
-            log.info("queue %s %s", queue, "is limited across all nodes" if queue in limited else "is not limited any more")
         self.limited = limited
         self.known = {**dict.fromkeys(queues, AS_IS_DECLARED), **asked}
         for queue, control in self.known.items():
             self._tell(queue, before.get(queue, AS_IS_DECLARED), control)
+
+    def changed_limits(self, limited_at: Mapping[str, datetime]) -> list[str]:
+        """The queues whose limits may be others than they were when they were read, by when they were changed at the latest."""
+        return sorted(queue for queue, at in limited_at.items() if self._read_at.get(queue) != at)
+
+    def learn_limits(self, limited_at: Mapping[str, datetime], read: Mapping[str, Limits]) -> None:
+        """These queues are limited, and so are those whose limits were read; no other one is any more."""
+        after = {queue: read.get(queue, self.limits.get(queue, NONE)) for queue in limited_at}
+        before, self.limits, self._read_at = self.limits, after, dict(limited_at)
+        for queue in sorted(before.keys() | after.keys()):
+            limits = after.get(queue, NONE)
+            if limits != before.get(queue, NONE):
+                log.info("queue %s across all nodes: %s", queue, str(limits) or "not limited any more")
+                self._emit(_limited(queue, str(self._node()), limits))
 
     def _tell(self, queue: str, before: Control, control: Control) -> None:
         node = str(self._node())
@@ -59,3 +76,13 @@ class Controls:
         if control.max_demand != before.max_demand:
             log.info("queue %s is scaled: max_demand is %s", queue, control.max_demand or "as is declared")
             self._emit(QueueScaled(queue=queue, node=node, max_demand=control.max_demand))
+
+
+def _limited(queue: str, node: str, limits: Limits) -> QueueLimited:
+    def said(rate: Rate | None) -> str | None:
+        return None if rate is None else str(rate)
+
+    return QueueLimited(
+        queue=queue, node=node, concurrency=limits.concurrency, rate=said(limits.rate), by=limits.by,
+        each_concurrency=limits.each_concurrency, each_rate=said(limits.each_rate), is_shared=limits.is_shared,
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -22,6 +22,7 @@ from rxjobs.middleware.circuits import Circuits
 from rxjobs.source import Control
 from rxjobs.sources.controls import AS_IS_DECLARED, Controls
 from rxjobs.sources.low_water import LowWater
+from rxjobs.store.limit_statements import Limits
 from rxjobs.store.patience import passes, patiently
 from rxjobs.store.store import FROM_THE_START, Look, Store
 
@@ -214,6 +215,15 @@ class Looks:
         self.controls.learn(queues, look.asked, look.limited)
         node.circuits.learn(look.breakers, asked_at)
         self._seen.on_next(self._last)
+        await self._learn_limits(look.limited_at, asked_at)
+
+    async def _learn_limits(self, limited_at: Mapping[str, datetime], asked_at: int) -> None:
+        """Read limits that may have been changed, which is rare, so that they can be told of."""
+        read: dict[str, Limits] = {}
+        for queue in self.controls.changed_limits(limited_at):
+            read |= await self._node.store.read_limits(queue)
+        if asked_at == self._read_at:  # else what a later look saw is newer
+            self.controls.learn_limits(limited_at, read)
 
     @property
     def changed(self) -> Observable[object]:

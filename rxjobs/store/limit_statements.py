@@ -43,6 +43,18 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     is_shared: bool = False
     """Whether keys share the queue by their weights because that was asked. They do wherever there are keys."""
 
+    def __str__(self) -> str:
+        each = f" for each {self.by}"
+        told = [
+            None if self.concurrency is None else f"{self.concurrency} at once",
+            None if self.rate is None else str(self.rate),
+            None if self.each_concurrency is None else f"{self.each_concurrency} at once{each}",
+            None if self.each_rate is None else f"{self.each_rate}{each}",
+            None if not self.is_shared else f"shared by {self.by}",
+            *(f"{key} weighs {weight:g}" for key, weight in self.weights.items()),
+        ]
+        return ", ".join(text for text in told if text)
+
     @property
     def is_by_key(self) -> bool:
         """Whether anything depends on the keys of jobs."""

@@ -2,11 +2,11 @@
 -- up before it can use them, on each connection. For its sources, each with its queue in $1 and ten marks in $2 (instants)
 -- and $3 (ids), as fetch_jobs_where has them: the places of those for which a job is ready whose type is in $4. What is asked of the
 -- queues $5 for a node that goes by the names $6, the empty one among them: its own max_demand goes before that of all nodes, and
--- where a queue is limited, the seconds after which to ask again for what a claim was not given. Where it leads: of the
--- jobs due at $7 or later (NULL where it does not) the seconds until the first is, below 0 if it has been, or NULL; the seconds that it
--- took to find that out; and whether a node's lease ran out. Of the jobs that node $8 (or NULL) executes those that are to be cancelled:
--- their ids, and the attempts. How breakers stand that are not closed or have counted failures, and those of the job types $9: as JSON,
--- the probes of living nodes among them.
+-- where a queue is limited, the seconds after which to ask again for what a claim was not given, and when its limits were changed, at
+-- the latest. Where it leads: of the jobs due at $7 or later (NULL where it does not) the seconds until the first is, below 0 if it has
+-- been, or NULL; the seconds that it took to find that out; and whether a node's lease ran out. Of the jobs that node $8 (or NULL)
+-- executes those that are to be cancelled: their ids, and the attempts. How breakers stand that are not closed or have counted
+-- failures, and those of the job types $9: as JSON, the probes of living nodes among them.
 WITH pending AS MATERIALIZED (
     SELECT clock_timestamp() AS began,
            (SELECT scheduled_at
@@ -45,7 +45,8 @@ WITH pending AS MATERIALIZED (
     SELECT queue,
            bool_or(paused_at IS NOT NULL) AS is_paused,
            (array_agg(max_demand ORDER BY node DESC) FILTER (WHERE max_demand IS NOT NULL))[1] AS max_demand,
-           max(pace) AS pace
+           max(pace) AS pace,
+           max(updated_at) FILTER (WHERE pace IS NOT NULL) AS limited_at
     FROM {schema}.queues
     WHERE queue = ANY ($5::text[]) AND node = ANY ($6::text[])
     GROUP BY queue
@@ -57,7 +58,7 @@ WITH pending AS MATERIALIZED (
 SELECT ready.places::text[] AS ready, staging.next, staging.seconds, now() AS now,
        $7::timestamptz IS NOT NULL AND EXISTS (SELECT FROM {schema}.nodes WHERE expires_at < now()) AS is_a_node_gone,
        cancelling.ids AS cancelling_ids, cancelling.attempts AS cancelling_attempts,
-       controls.queue, controls.is_paused, controls.max_demand, controls.pace,
+       controls.queue, controls.is_paused, controls.max_demand, controls.pace, controls.limited_at,
        (
            SELECT json_agg(json_build_object(
                'type', type, 'version', version, 'state', state, 'is_by_hand', is_by_hand, 'failures', failures, 'successes', successes,

@@ -68,6 +68,8 @@ class Look(NamedTuple):
     limited: Mapping[str, float] = {}
     """The queues with limits across all nodes: seconds after which to ask again for what a claim was not given."""
     breakers: Sequence[Standing] = ()
+    limited_at: Mapping[str, datetime] = {}
+    """When the limits of those queues were changed last, or something else that is asked of them was."""
 
 
 class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatements, LimitStatements, NodeStatements, DeadStatements):
@@ -285,6 +287,7 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
             frozenset(zip(map(int, first["cancelling_ids"] or ()), map(int, first["cancelling_attempts"] or ()), strict=True)),
             {row["queue"]: row["pace"] for row in rows if row["queue"] is not None and row["pace"] is not None},
             () if first["breakers"] is None else STANDINGS.decode(first["breakers"]),
+            {row["queue"]: row["limited_at"] for row in rows if row["queue"] is not None and row["pace"] is not None},
         )  # fmt: skip
 
     async def pause_queue(self, queue: str, node: str = "") -> bool:

@@ -45,9 +45,10 @@ async def kill_leaders(ground: Ground, random: Random, kills: int, nodes: int = 
                 await asyncio.wait_for(victim.link.watch_for(*PHASES[phase]).sprung.wait(), 4 * LEADER)
         ground.kill(victim)
         died = now()
+        made = await ground.value("SELECT max(scheduled_at) FROM rxjobs.jobs")
         await ground.spawn(command=JUMPING)
-        await ground.leader()
-        ground.figures[f"without a leader, killed when {phase}"].append((now() - died) / 1e9)
+        await until(lambda: ground.value("SELECT max(scheduled_at) > $1 FROM rxjobs.jobs", made), seconds=HANG)  # noqa: B023
+        ground.figures[f"without a new slot, killed when {phase}"].append((now() - died) / 1e9)
 
 
 async def each_slot_once(ground: Ground) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
@@ -37,7 +38,7 @@ async def test_two_hundred_kills_lose_nothing_and_double_nothing(ground, random)
 @pytest.mark.timeout(3600)
 async def test_three_hundred_leaders_are_killed_when_slots_of_cron_are_due_and_every_slot_has_one_job(ground, random):
     """F34."""
-    await slots.kill_leaders(ground, random, 300)
+    await slots.kill_leaders(ground, random, int(os.environ.get("CRON_KILLS", "300")))
     shown("slots of cron", kills=len(ground.died), slots=await slots.each_slot_once(ground))
     tell(ground)
 

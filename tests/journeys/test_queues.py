@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import rxjobs as rj
-from rxjobs.events import QueuePaused, QueueResumed, QueueScaled, QueueStalled
+from rxjobs.events import QueueLimited, QueuePaused, QueueResumed, QueueScaled, QueueStalled
 from rxjobs.testing import count, fill
 from tests.waiting import until
 
@@ -226,6 +226,32 @@ async def test_scaling_changes_how_many_are_held_and_asks_for_more_at_once(conne
         site.may_end.set()
         await until(lambda: all_completed(connection, 120))
     assert [event.max_demand for event in site.told(QueueScaled)] == [30, 3, None]
+
+
+async def test_each_node_tells_of_limits_that_are_asked_changed_and_lifted(connection, dsn):
+    site, other = Site(dsn), Site(dsn)
+    async with site.running(), other.running():
+        queues = site.app.queues
+        assert await queues.limit("default", concurrency=7)
+        assert not await queues.limit("default", concurrency=7)
+        assert await queues.rate("default", 9, per=60, by="args.tenant")
+        await until(lambda: len(other.told(QueueLimited)) >= 1)
+        assert await queues.pause("default")  # which is another matter
+        assert await queues.rate("default", None)
+        await queues.share("default", by="args.tenant")
+        await queues.share("default", by=None)
+        await queues.limit("default", concurrency=None)
+        await until(lambda: other.told(QueueLimited)[-1].concurrency is None)
+    told = [(one.queue, one.concurrency, one.by, one.each_rate, one.is_shared) for one in site.told(QueueLimited)]
+    assert told == [
+        ("default", 7, None, None, False),
+        ("default", 7, "args.tenant", "9 per 60 s", False),
+        ("default", 7, None, None, False),
+        ("default", 7, "args.tenant", None, True),
+        ("default", 7, None, None, False),
+        ("default", None, None, None, False),
+    ]
+    assert {one.node for one in site.told(QueueLimited)}.isdisjoint({one.node for one in other.told(QueueLimited)})
 
 
 async def test_a_forged_notification_pauses_nothing(connection, dsn):
