@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -64,6 +65,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     breakers: tuple[BreakerState, ...]
     types: tuple[TypeDurations, ...]
     age: float | None
+    are_counted: bool = True
+    """Whether the queues could be counted in time."""
 
     @property
     def rate(self) -> float:
@@ -71,8 +74,13 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.rates.values())
 
 
-async def look(app: App, *, window: float = WINDOW_SECONDS, is_watching: bool = False) -> Overview:
-    """Look at everything, in the app's database. Who is watching goes on to look: nodes tell of themselves more often meanwhile."""
+async def look(
+    app: App, *, window: float = WINDOW_SECONDS, is_watching: bool = False, count_seconds: float | None = None
+) -> Overview:
+    """Look at everything, in the app's database. Who is watching goes on to look: nodes tell of themselves more often meanwhile.
+
+    Queues that cannot be counted within `count_seconds` are left out, and that is told.
+    """
     if is_watching:
         await app.nodes.watch()
     server = await app.store.describe_server()
@@ -80,9 +88,11 @@ async def look(app: App, *, window: float = WINDOW_SECONDS, is_watching: bool = 
     living = [node for node in nodes if node.state == LIVING]
     breakers = await app.breakers.list()
     types = await app.store.durations(window, MOST_ENDED, MOST_TYPES)
+    queues = await _counted(app, count_seconds)
     return Overview(
         at=server["now"],
-        queues=tuple(await app.queues.list()),
+        queues=queues or (),
+        are_counted=queues is not None,
         rates=_rates(living),
         flows=flows(living, breakers),
         nodes=tuple(nodes),
@@ -90,6 +100,16 @@ async def look(app: App, *, window: float = WINDOW_SECONDS, is_watching: bool = 
         types=tuple(TypeDurations(**row) for row in types),
         age=max((node.age for node in nodes if node.age is not None), default=None),
     )
+
+
+async def _counted(app: App, seconds: float | None) -> tuple[Queue, ...] | None:
+    try:
+        async with asyncio.timeout(seconds):
+            return tuple(await app.queues.list())
+    except TimeoutError:
+        if seconds is None:
+            raise
+        return None
 
 
 def flows(nodes: Iterable[RegisteredNode], breakers: Iterable[BreakerState]) -> tuple[Flow, ...]:

@@ -20,6 +20,8 @@ PAGE_SECONDS = 2.0
 CHANGE_SECONDS = 30.0
 """A change may be of many jobs."""
 FRESH_SECONDS = 1.0
+COUNT_SECONDS = 1.0
+"""Queues that take longer to be counted are left out of the overview."""
 
 
 async def asked(question: Awaitable[T], seconds: float = PAGE_SECONDS) -> T:
@@ -50,6 +52,6 @@ class Looker:
         """What there is, at most a second old."""
         async with self._lock:
             if self._seen is None or time.monotonic() > self._at + FRESH_SECONDS:
-                self._seen = await look(self._app, is_watching=True)
+                self._seen = await look(self._app, is_watching=True, count_seconds=COUNT_SECONDS)
                 self._at = time.monotonic()
             return self._seen

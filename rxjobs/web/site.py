@@ -19,7 +19,7 @@ from rxjobs.web.guard import Guard
 from rxjobs.web.options import WebOptions
 from rxjobs.web.pages import Pages
 
-STATIC = {"rxjobs.js": "text/javascript", "rxjobs.css": "text/css"}
+STATIC = {"rxjobs.js": "text/javascript", "rxjobs.css": "text/css", "icon.svg": "image/svg+xml"}
 """The files that a browser may fetch: these, and no others."""
 
 

@@ -42,9 +42,8 @@ def test_bash_completes_commands_options_and_values(offered):
     assert offered("top", "--sort", "o") == {"oldest"}
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish", "powershell"])
-def test_other_shells_are_completed_too(rxjobs, shell):
-    ran = rxjobs("--install-completion", "--shell", shell)
+def test_other_shells_are_completed_too(rxjobs):
+    ran = rxjobs("--install-completion", "--shell", "fish")
     assert (ran.code, ran.err) == (0, "")
     files = [path for path in rxjobs.folder.rglob("*") if path.is_file() and "rxjobs" in path.name]
     assert any("queues" in path.read_text() for path in files)

@@ -31,7 +31,16 @@ async def raw(web, path, host=None, method="GET"):
 
 async def test_every_answer_carries_what_keeps_a_browser_from_being_misused(dashboard):
     web = await dashboard()
-    for path in ("/", "/nowhere", "/static/rxjobs.js", "/static/nothing.js", "/jobs?limit=0", "/overview.json", "/do/queues"):
+    for path in (
+        "/",
+        "/nowhere",
+        "/static/rxjobs.js",
+        "/static/icon.svg",
+        "/static/nothing.js",
+        "/jobs?limit=0",
+        "/overview.json",
+        "/do/queues",
+    ):
         answer = await web.get(path)
         assert HEADERS.items() <= answer.headers.items(), path
         assert "server" not in answer.headers

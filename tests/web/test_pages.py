@@ -128,6 +128,18 @@ async def test_a_database_that_does_not_answer_in_time_is_told_as_such(dashboard
     assert (await web.get("/jobs")).status_code == 200
 
 
+async def test_queues_that_are_not_counted_in_time_leave_the_rest_of_the_overview(dashboard, connection):
+    await node(connection)
+    web = await dashboard()
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE rxjobs.live_jobs")
+        answer = await web.get("/")
+    assert answer.status_code == 200
+    assert "too many jobs to be counted" in answer.text
+    assert "letters" in answer.text
+    assert "far-away" in answer.text
+
+
 async def test_buttons_do_what_they_say(dashboard, connection):
     waiting, dead = await job(connection), await dead_letter(connection, errors='[{"type": "ValueError"}]')
     await connection.execute("INSERT INTO rxjobs.breakers (type, state) VALUES ('send', 'closed')")
