@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test matrix ray chaos check docs bench hot-path designs signals recordings format clean
+.PHONY: help demo test matrix ray chaos check docs bench hot-path designs signals recordings screenshots format clean
 
 # the newest that has venv; a pyenv shim may exist and not run, so each is tried
 PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -60,6 +60,9 @@ signals: $(READY) ## write the table of signals and the dashboards anew
 
 recordings: $(READY) ## record rxjobs top and rxjobs demo anew for docs/operating.md, on the server at RXJOBS_RECORDING_DSN
 	$(BIN)/python -m docs.recordings
+
+screenshots: $(READY) ## take the screenshots of docs/telemetry.md anew; says what it needs
+	$(BIN)/python -m observability.screenshots
 
 format: $(READY) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

@@ -356,7 +356,7 @@ class App:
     async def _open(self) -> None:
         stack, how = self._stack, self.settings
         self._dsn = await stack.enter_async_context(served(how.dsn))
-        self._signals.opened(self._dsn)
+        self._signals.opened(self._dsn, str(self.id))
         database = Database(self._dsn)
         await database.open()
         stack.push_async_callback(database.close)

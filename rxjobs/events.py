@@ -105,11 +105,13 @@ class JobDropped(JobEvent, frozen=True, kw_only=True):
 
 
 class BreakerChanged(Event, frozen=True, kw_only=True):
-    """A job type's circuit breaker moved."""
+    """A job type's circuit breaker moved: after so many failures in a row, as known here; not closed for so many seconds before."""
 
     type: str
     before: str
     after: str
+    failures: int = 0
+    open_seconds: float = 0.0
 
 
 class BreakerOpened(BreakerChanged, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from typing import Any
 from rxjobs.executors.memory import limit_memory, memory_of
 from rxjobs.executors.ran import Ran
 from rxjobs.executors.remote import Wait, answer, find
+from rxjobs.telemetry.inherited import Inherited, inheritance, taken
 
 NAME = "rxjobs-child"
 
@@ -54,7 +55,7 @@ class Child:
         self._turns, self._turns_taken = socket.socketpair()
         # spawn: a fork would copy the locks, sockets and threads of a running app
         self._process = multiprocessing.get_context("spawn").Process(
-            target=serve, args=(theirs, self._turns_taken, memory), name=NAME, daemon=False
+            target=serve, args=(theirs, self._turns_taken, memory, inheritance()), name=NAME, daemon=False
         )
         self._parent = os.getpid()
         self.ended = threading.Event()
@@ -165,16 +166,21 @@ def is_child() -> bool:
     return multiprocessing.current_process().name == NAME
 
 
-def serve(connection: Connection, turns: socket.socket, memory: int | None = None) -> None:
+def serve(connection: Connection, turns: socket.socket, memory: int | None = None, inherited: Inherited | None = None) -> None:
     """Answer requests until the parent hangs up. A path in place of them is that of a function to come: its module is imported."""
     for number in SIGNALS:
         # a handler of its own, not SIG_IGN: that would go over to every program the job starts
         signal.signal(number, _leave_it_to_the_parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_die_with_the_parent, name="rxjobs-parent", daemon=True).start()
+    with taken(inherited):
+        if memory is not None:
+            limit_memory(memory)
+        _serve(connection, turns)
+
+
+def _serve(connection: Connection, turns: socket.socket) -> None:
     pid = os.getpid()
-    if memory is not None:
-        limit_memory(memory)
     with asyncio.Runner() as runner, contextlib.suppress(EOFError, OSError):
 
         def wait_for(coroutine: Coroutine[Any, Any, Ran]) -> Ran:

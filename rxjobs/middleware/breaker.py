@@ -221,6 +221,7 @@ class Circuit:
     def moved(self, before: str, after: str) -> None:
         """The state machine changed state."""
         self._storage.state = after  # it tells before it has written that down
+        failures, open_seconds = self._storage.counter, 0.0 if before == CLOSED else max(0.0, self._clock() - self._opened)
         if after == OPEN:
             self._opened = self._clock()
             self._due = self._opened + self.how.reset_timeout
@@ -230,7 +231,7 @@ class Circuit:
         kind = {OPEN: BreakerOpened, HALF_OPEN: BreakerHalfOpened, CLOSED: BreakerClosed}[after]
         log.warning("the breaker of %s went from %s to %s", self.name, before, after)
         self.on_move(self)
-        self._emit(kind(type=self.name, before=before, after=after))
+        self._emit(kind(type=self.name, before=before, after=after, failures=failures, open_seconds=open_seconds))
 
     # what it shares with other nodes
 

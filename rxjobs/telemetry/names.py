@@ -87,6 +87,7 @@ LEADER_TERM = "rxjobs.leader.term"
 BREAKER_NAME = "rxjobs.breaker.name"
 BREAKER_STATE = "rxjobs.breaker.state"
 BREAKER_BEFORE = "rxjobs.breaker.before"
+BREAKER_FAILURES, BREAKER_OPEN_SECONDS = "rxjobs.breaker.failures", "rxjobs.breaker.open_seconds"
 EXECUTOR_TYPE = "rxjobs.executor.type"
 NOTIFY_CHANNEL = "rxjobs.notify.channel"
 EVENT_NAME = "rxjobs.event.name"
@@ -339,7 +340,7 @@ class Span(NamedTuple):
 
 
 _SERVER = (SERVER_ADDRESS, SERVER_PORT)
-_MESSAGING = (MESSAGING_SYSTEM, OPERATION_NAME, OPERATION_TYPE, DESTINATION, *_SERVER)
+_MESSAGING = (MESSAGING_SYSTEM, OPERATION_NAME, OPERATION_TYPE, DESTINATION, CLIENT_ID, *_SERVER)
 
 SPANS = (
     Span("enqueue {queue}", "producer", "One job is enqueued. Its context is stored with the job, and its attempts are children.",
@@ -387,7 +388,12 @@ JOB_DISCARDED = LogEvent(
     "rxjobs.job.discarded", "WARN", "A job became a dead letter.", (JOB_ID, KIND, DESTINATION, ATTEMPT, DISCARD_REASON)
 )
 JOB_RESCUED = LogEvent("rxjobs.job.rescued", "WARN", "A job was taken from a node that is gone.", (JOB_ID, WORKER, RESCUE_REASON))
-BREAKER_MOVED = LogEvent("rxjobs.breaker.transition", "WARN", "A breaker moved.", (BREAKER_NAME, BREAKER_BEFORE, BREAKER_STATE))
+BREAKER_MOVED = LogEvent(
+    "rxjobs.breaker.transition",
+    "WARN",
+    "A breaker moved: after so many failures in a row, or after it was not closed for so long.",
+    (BREAKER_NAME, BREAKER_BEFORE, BREAKER_STATE, BREAKER_FAILURES, BREAKER_OPEN_SECONDS),
+)
 LEADER_CHANGED = LogEvent(
     "rxjobs.leader.changed", "INFO", "This node began or ceased to lead.", (WORKER, LEADER_EVENT, LEADER_TERM)
 )

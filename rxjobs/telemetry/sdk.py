@@ -27,6 +27,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from rxjobs.errors import InvalidOption
 from rxjobs.telemetry.fast import FastExporter
 from rxjobs.telemetry.histograms import HISTOGRAMS
+from rxjobs.telemetry.inherited import Inherited, leave
 from rxjobs.telemetry.logs import JobLogFilter
 from rxjobs.telemetry.names import NODE_LABEL, SERVICE_INSTANCE, SERVICE_NAME
 from rxjobs.telemetry.providers import is_set
@@ -60,8 +61,10 @@ def configure(
     label: str = "",
     metrics_ports: Sequence[int] = (),
     baggage_attributes: Sequence[str] = (),
+    tells_metrics: bool = True,
+    seconds: float = SHUTDOWN_SECONDS,
 ) -> Callable[[], None]:
-    """Set the process's providers as OTEL_* asks; returns what ends them, within a second whatever the collector does.
+    """Set the process's providers as OTEL_* asks; returns what ends them, within `seconds` whatever the collector does.
 
     Nothing is set where no exporter and no OTLP endpoint is named, nor in the place of what the process has set already.
     OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over the arguments. `label` is what people call the instance. With
@@ -71,6 +74,8 @@ def configure(
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return _nothing
     wanted = {signal: _exporters(signal, environ) for signal in ("traces", "metrics", "logs")}
+    if not tells_metrics:
+        wanted["metrics"] = []
     if not any(wanted.values()) and not metrics_ports:
         return _nothing
     resource = _resource(service_name, instance, label)
@@ -85,7 +90,8 @@ def configure(
         providers.append(provider)
         handler = _bridge(provider, baggage_attributes)
     _spare_the_log()
-    return lambda: _shut_down(providers, handler)
+    leave(Inherited(service_name, instance, label, tuple(baggage_attributes)))
+    return lambda: _shut_down(providers, handler, seconds)
 
 
 def _exporters(signal: str, environ: Environ) -> list[str]:
@@ -207,18 +213,19 @@ def _spare_the_log() -> None:
             logging.getLogger(name).addFilter(sparing)
 
 
-def _shut_down(providers: list[Provider], handler: logging.Handler | None) -> None:
+def _shut_down(providers: list[Provider], handler: logging.Handler | None, seconds: float) -> None:
     """Export what is left, all signals at once. Who does not get it done in time is left behind: the threads are daemons."""
+    leave(None)
     if handler is not None:
         logging.getLogger().removeHandler(handler)
-    deadline = time.monotonic() + SHUTDOWN_SECONDS
+    deadline = time.monotonic() + seconds
     threads = [threading.Thread(target=_end, args=(one,), name="rxjobs-telemetry", daemon=True) for one in providers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     if any(thread.is_alive() for thread in threads):
-        log.warning("the last telemetry could not be exported within %g s, and is lost", SHUTDOWN_SECONDS)
+        log.warning("the last telemetry could not be exported within %g s, and is lost", seconds)
 
 
 def _end(provider: Provider) -> None:

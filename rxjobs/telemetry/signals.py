@@ -48,9 +48,9 @@ class Signals:
     node_starts = staticmethod(node_starts)
     """The context manager in which a node starts, so that what it asks by itself begins no traces."""
 
-    def opened(self, dsn: str) -> None:
-        """The app works with this database."""
-        self._tracing.server = server_of(dsn)
+    def opened(self, dsn: str, client: str) -> None:
+        """The app works with this database, under this id."""
+        self._tracing.server = {**server_of(dsn), names.CLIENT_ID: client}
 
 
 class _Own:

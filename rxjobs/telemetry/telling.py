@@ -141,10 +141,12 @@ class Telling:
 
     def _log(self, event: JobsRescued | BreakerChanged | LeaderWon | LeaderLost) -> None:
         if isinstance(event, BreakerChanged):
-            told = {
+            told: dict[str, Any] = {
                 names.BREAKER_NAME: event.type,
                 names.BREAKER_BEFORE: event.before.replace("-", "_"),
                 names.BREAKER_STATE: event.after.replace("-", "_"),
+                names.BREAKER_FAILURES: event.failures,
+                names.BREAKER_OPEN_SECONDS: event.open_seconds,
             }
             trace.get_current_span().add_event(names.SPAN_BREAKER, told)  # of the attempt whose end moved it
             if self._logs.are_on:

@@ -34,6 +34,8 @@ log.addFilter(Sparing())
 
 LOOK_SECONDS = 1.0
 """Within so many seconds it is noticed that the process was given a provider: to look at each job is dear."""
+CONVERSATION = "conversation_id"
+"""What a job's meta names the work by that several jobs belong to."""
 CONTINUED = 5
 """So many attempts continue the trace of their enqueue; those after them link to it, since no trace is to grow for ever."""
 EXECUTORS = {"loop": names.ON_LOOP, "thread": names.IN_THREAD, "process": names.IN_PROCESS, "pool": names.IN_POOL}
@@ -46,7 +48,7 @@ class Tracing:
         self.how = telemetry.how()
         self.tracer = telemetry.tracer
         self.server: Mapping[str, str | int] = {}
-        """Where the database is, once that is known."""
+        """Where the database is and who asks it, once that is known."""
         self.ended = Ended()
         """Attempts that no ack has told of yet; only where acks have spans."""
         self._failing = Failing(telemetry)
@@ -168,6 +170,8 @@ def _attributes(job: Job) -> dict[str, Any]:
     }
     if job.node is not None:
         attributes[names.WORKER] = str(job.node)
+    if (conversation := job.meta.get(CONVERSATION)) is not None:
+        attributes[names.CONVERSATION_ID] = str(conversation)
     return attributes
 
 

@@ -171,6 +171,19 @@ def receiving_grpc() -> Iterator[tuple[str, Received]]:
 
 
 @contextmanager
+def answering() -> Iterator[str]:
+    """The address of a collector that answers at once, and looks at nothing."""
+
+    def take(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    with _http(take) as endpoint:
+        yield endpoint
+
+
+@contextmanager
 def silent() -> Iterator[str]:
     """The address of a collector that takes connections and never answers."""
     with socket.socket() as listener:

@@ -117,3 +117,34 @@ def test_an_app_has_the_id_of_its_process_when_it_runs_for_the_first_time_and_a_
     first, second = asyncio.run(run()), asyncio.run(run())
     assert first == before
     assert second != first
+
+
+CHILDREN = """
+import rxjobs as rj
+from opentelemetry import trace
+
+app = rj.App()
+
+
+@app.job(name="work", queue="told", executor=rj.in_processes(1))
+def work(n: int) -> None:
+    with trace.get_tracer("shop").start_as_current_span("inside"):
+        print("worked", flush=True)
+"""
+
+
+def test_a_span_that_is_made_in_a_child_process_is_sent_when_the_child_ends(dsn, tmp_path):
+    with receiving() as (endpoint, received):
+        environ = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+            "OTEL_BSP_SCHEDULE_DELAY": "600000",  # not before
+            "RXJOBS_NODE": "till",
+        }
+        asyncio.run(lay(dsn, 1))
+        with working(tmp_path, CHILDREN, dsn, **environ) as worker:
+            until(lambda: "worked" in worker.log, worker)
+            worker.stop()
+    (inside,), (process,) = received.named("inside"), received.named("process told")
+    assert (inside.trace_id, inside.parent_id) == (process.trace_id, process.span_id)
+    assert (inside.resource["service.name"], inside.resource["rxjobs.node.label"]) == ("rxjobs", "till")
+    assert inside.resource["service.instance.id"] == process.resource["service.instance.id"]

@@ -122,6 +122,8 @@ def test_a_story_is_told_by_spans_links_logs_and_metrics(dsn, tmp_path, protocol
     assert first.attributes["rxjobs.job.queue_time"] >= 0
     assert first.attributes["code.function.name"] == "told_app.charge"
     assert "rxjobs.job.retry_at" in first.attributes
+    assert first.attributes["messaging.client.id"] == first.attributes["rxjobs.worker.id"]
+    assert first.attributes["messaging.client.id"] != enqueue.attributes["messaging.client.id"]
     (exception,) = [of for name, of in first.events if name == "exception"]
     assert (exception["exception.type"], exception["exception.message"]) == ("told_app.Declined", "card 7")
     assert "raise Declined" in exception["exception.stacktrace"]
@@ -133,6 +135,11 @@ def test_a_story_is_told_by_spans_links_logs_and_metrics(dsn, tmp_path, protocol
     assert (opened["rxjobs.breaker.name"], opened["rxjobs.breaker.before"], opened["rxjobs.breaker.state"]) == (
         "charge", "closed", "open",
     )  # fmt: skip
+    assert (opened["rxjobs.breaker.failures"], opened["rxjobs.breaker.open_seconds"]) == (2, 0.0)
+    (closed,) = [
+        of for name, _, of in received.events if name == "rxjobs.breaker.transition" and of["rxjobs.breaker.state"] == "closed"
+    ]
+    assert closed["rxjobs.breaker.open_seconds"] >= 0.3
     moved = [of["rxjobs.breaker.state"] for name, _, of in received.events if name == "rxjobs.breaker.transition"]
     assert moved == ["open", "half_open", "closed"]
 

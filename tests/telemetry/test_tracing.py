@@ -116,6 +116,7 @@ async def test_an_enqueue_and_all_three_attempts_are_one_trace_in_which_each_att
         "rxjobs.job.kind": send.name,
         "rxjobs.job.priority": 3,
         "rxjobs.enqueue.result": "inserted",
+        "messaging.client.id": str(app.id),
         **server_of(app.settings.dsn),
     }
     seen = dict(second.attributes)
@@ -133,6 +134,7 @@ async def test_an_enqueue_and_all_three_attempts_are_one_trace_in_which_each_att
         "rxjobs.job.priority": 3,
         "rxjobs.job.outcome": "retry",
         "rxjobs.job.executor": "async",
+        "messaging.client.id": str(app.id),
         **server_of(app.settings.dsn),
         "rxjobs.worker.id": str(attempts[1].node),
         "code.function.name": f"{__name__}.{send.function.__qualname__}",
@@ -460,6 +462,16 @@ async def test_a_run_that_is_stopped_is_an_abort_and_no_error(tracing, spans):
     assert isinstance(await task, rj.Release)
     (span,) = spans.get_finished_spans()
     assert (span.attributes["rxjobs.job.outcome"], span.status.status_code) == ("abort", StatusCode.UNSET)
+
+
+async def test_jobs_of_one_conversation_name_it(app, spans):
+    @app.job(name="send", queue="mail", meta={"conversation_id": "order 7"})
+    async def send(): ...
+
+    async with app:
+        await send.enqueue()
+        await run_until_done(app, 1)
+    assert named(spans, "process mail")[0].attributes["messaging.message.conversation_id"] == "order 7"
 
 
 async def test_an_attempt_whose_node_lost_its_lease_says_so_and_is_an_abort(app, spans):
