@@ -17,6 +17,7 @@ LANGUAGES = {
 LINES = {
     "make demo": "tests/demo runs it",
     "make test": "this is it",
+    "make matrix": "takes minutes, and a venv for each Python",
     "make check": "CI runs it beside the tests",
     "make format": "changes the files that are under test",
     "make bench": "tests/bench_command runs a small one",

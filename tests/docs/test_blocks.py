@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import MutableMapping
 from contextlib import AsyncExitStack
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -76,6 +77,8 @@ class Ground:
                 self.toml(block)
             case "yaml":
                 self.yaml(block)
+            case "env":
+                self.env(block)
             case "ini":
                 self.unit(block)
             case "text":
@@ -121,6 +124,13 @@ class Ground:
         assert document.keys() == {"tool"}
         (self.reader.folder / "pyproject.toml").write_text(block.code)
         settings.load({}, {}, self.reader.folder)
+
+    def env(self, block: Block) -> None:
+        """Variables: each is a setting, and may be what it is set to."""
+        given = dict(line.split("=", 1) for line in block.code.splitlines() if line and not line.startswith("#"))
+        known = {f"RXJOBS_{one.name.upper()}" for one in fields(settings.Settings)}
+        assert given.keys() <= known, block.place
+        settings.load({}, given, self.reader.folder)
 
     def yaml(self, block: Block) -> None:
         """Of Kubernetes: the grace is enough, and what is started is a command of ours."""
@@ -197,6 +207,7 @@ def test_no_reason_and_no_world_is_left_over() -> None:
         '```bash\npip install "rxjobs[nonsense]"\n```',
         "```sql\nSELECT rxjobs.nothing();\n```",
         "```toml\n[tool.rxjobs]\nnonsense = 1\n```",
+        "```env\nRXJOBS_NONSENSE=1\n```",
         "```console\n$ rxjobs --version\nnonsense\n```",
     ],
     ids=lambda code: code.split("\n")[1],

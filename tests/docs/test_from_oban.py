@@ -14,9 +14,7 @@ from tests.docs.blocks import all_blocks
 (THEIRS,) = [block.code for block in all_blocks()["docs/from-oban.md"] if block.title == "theirs.py"]
 
 
-@pytest.mark.skipif(
-    find_spec("oban") is None, reason="oban needs Python 3.12; pip install oban, and this runs its side of the page"
-)
+@pytest.mark.skipif(find_spec("oban") is None, reason="oban needs Python 3.12: pip install oban, and it runs")
 def test_obans_own_side_ends_as_the_page_says(tmp_path, dsn):
     (tmp_path / "theirs.py").write_text(THEIRS)
     ran = subprocess.run(
