@@ -15,12 +15,7 @@ LANGUAGES = {
 """Languages that nothing here can run."""
 
 LINES = {
-    "make demo": "tests/demo runs it",
-    "make test": "this is it",
-    "make matrix": "takes minutes, and a venv for each Python",
-    "make check": "CI runs it beside the tests",
-    "make format": "changes the files that are under test",
-    "make bench": "tests/bench_command runs a small one",
+    "make": "its targets run the tests, take long or change files; that there is such a target is looked up",
     ".ci/run": "it runs this",
     "rxjobs web": "tests/cli/test_web.py starts it",
     "rxjobs bench": "takes minutes; tests/bench_command runs small ones",
