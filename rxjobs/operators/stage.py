@@ -52,8 +52,18 @@ def finish(job: Job, outcome: Outcome) -> Finished:
 
 
 def fail(job: Job, error: BaseException) -> Finished:
-    """The job with the failure of a stage, by the retry rule."""
-    return _end(job, raised(job, error))
+    """The job with the failure of a stage, by the retry rule. Of the error's traceback its text is kept."""
+    finished = _end(job, raised(job, error))
+    _let_go_of_frames(error)
+    return finished
+
+
+def _let_go_of_frames(error: BaseException | None) -> None:
+    """Whoever keeps the error, such as a listener that keeps events, would keep the job that lies in its frames, and its place."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        _let_go_of_frames(error.__cause__)
+        error = error.__context__
 
 
 def _end(job: Job, outcome: Outcome) -> Finished:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from typing import Any
 
@@ -11,6 +12,7 @@ import reactivex as rx
 from reactivex import operators as ops
 
 import rxjobs as rj
+from rxjobs.events import JobFailed
 from rxjobs.testing import MemorySource, a_job, marbles
 from rxjobs.testing.watched import Watched, runs
 from tests.operators.dispatched import Runs, a_type_of
@@ -206,3 +208,23 @@ async def test_a_subscriber_of_events_that_raises_harms_no_job_and_no_other_subs
     observed.hold_to_the_laws()
     assert len(watched.settled) == 30
     assert heard.count("job.stop") == 30
+
+
+@on_virtual_time
+@pytest.mark.parametrize("stage", [rj.enrich, rj.map, rj.tap, rj.filter], ids=lambda stage: stage.__name__)
+async def test_who_keeps_what_was_told_of_a_failure_keeps_no_job_that_is_dropped_after_it(stage):
+    def fail(job: rj.Job) -> Any:
+        try:
+            raise KeyError(job.id)
+        except KeyError:
+            raise ValueError("no") from None
+
+    watched = watching(1)
+    pipeline = rj.pull(watched, max_demand=1).pipe(stage(fail), ops.filter(lambda item: False), rj.complete(), rj.ack())
+    async with runs(pipeline, grace=0) as observed:
+        await asyncio.sleep(1)
+        gc.collect()
+        await asyncio.sleep(1)
+        assert [type(one.outcome) for one in watched.settled] == [rj.Retry]
+        (told,) = [event for event in observed.events if isinstance(event, JobFailed)]
+        assert "ValueError: no" in told.error.traceback

@@ -1,5 +1,5 @@
 """Pipelines that nobody thought of keep the laws too: random trees of stages, branches and foreign operators, which fail, drop,
-break and are stopped."""
+break, are cancelled and stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import asyncio
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -19,10 +20,11 @@ from reactivex.scheduler.eventloop import AsyncIOThreadSafeScheduler
 
 import rxjobs as rj
 from rxjobs.events import BranchRestarted, JobDropped, PipelineRestarted
+from rxjobs.runner import Running
 from rxjobs.testing import MemorySource, a_job, job_type, virtually
 from rxjobs.testing.watched import Watched, runs
 
-EXAMPLES = int(os.environ.get("RXJOBS_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("RXJOBS_EXAMPLES", "200"))
 JOBS = 30
 MOST_OPERATORS = 8
 ATTEMPTS = 3
@@ -30,6 +32,8 @@ HOURS = 3600
 """Virtual seconds: how long it may take until every job has ended."""
 
 Tree = tuple[Any, ...]
+Requests = list[tuple[float, int]]
+"""When jobs are asked to be cancelled, and which: those whose ids are so divisible."""
 
 
 LEAVES = ("drop", "execute", "break", "enrich", "filter", "batch", "map", "observe_on", "complete", "ack")
@@ -172,10 +176,40 @@ class World:
         return None
 
 
-async def go_through(line: tuple[Tree, ...], max_demand: int, min_demand: int, stopped_at: float | None) -> None:
+class Cancelling(MemorySource):
+    """A source whose jobs may be cancelled by request, as rows are: one that does not end then comes back no more."""
+
+    def __init__(self, jobs: Iterable[rj.Job]) -> None:
+        super().__init__(jobs)
+        self.to_cancel = set[int]()
+
+    async def settle(self, finished: list[rj.Finished]) -> None:
+        await super().settle([self._cancelled(one) for one in finished])
+
+    def _cancelled(self, one: rj.Finished) -> rj.Finished:
+        goes_on = isinstance(one.outcome, rj.Retry | rj.Snooze | rj.Release)
+        return rj.Finished(one.job, rj.Cancel("by request")) if goes_on and one.job.id in self.to_cancel else one
+
+
+async def cancel(requests: Requests, source: Cancelling, watched: Watched, running: Running) -> None:
+    """At some times, ask for some of the jobs that are held to be cancelled, as a node does that is told so."""
+    loop, claims = asyncio.get_running_loop(), set[tuple[int, int]]()
+    for at, every in sorted(requests):
+        await asyncio.sleep(at - loop.time())
+        attempts = dict(watched.fetched)
+        chosen = {(id_, attempts[id_]) for id_ in running.held_ids if id_ % every == 0}
+        event("jobs were cancelled by request" if chosen else "nothing was held that could be cancelled")
+        source.to_cancel |= {id_ for id_, _ in chosen}
+        claims |= chosen
+        running.cancel(frozenset(claims))
+
+
+async def go_through(
+    line: tuple[Tree, ...], max_demand: int, min_demand: int, stopped_at: float | None, requests: Requests
+) -> None:
     world = World(max_demand)
     definition = job_type(world.job, name="random", backoff=lambda attempt, error: 1.0)
-    source = MemorySource(a_job(definition=definition, args={"n": n}, max_attempts=ATTEMPTS) for n in range(JOBS))
+    source = Cancelling(a_job(definition=definition, args={"n": n}, max_attempts=ATTEMPTS) for n in range(JOBS))
     source.close()
     watched = Watched(source, max_demand, min_demand)
     try:
@@ -186,6 +220,7 @@ async def go_through(line: tuple[Tree, ...], max_demand: int, min_demand: int, s
         return
     async with runs(pipeline, max_restarts=100, grace=0) as observed:
         waiting = asyncio.create_task(observed.running.wait())
+        cancelling = asyncio.create_task(cancel(requests, source, watched, observed.running))
         if stopped_at is not None:
             await asyncio.wait([waiting], timeout=stopped_at)
             waiting.cancel()
@@ -196,12 +231,15 @@ async def go_through(line: tuple[Tree, ...], max_demand: int, min_demand: int, s
                 if not waiting.done():
                     gc.collect()  # a job that lies in a cycle is dropped when that is collected
             assert waiting.done(), f"{len(observed.running.held_ids)} jobs are held for ever: {source._open}"
+        cancelling.cancel()
+        with suppress(asyncio.CancelledError):
+            await cancelling
         broke = sum(isinstance(one, PipelineRestarted | BranchRestarted) for one in observed.events)
         event(f"broke {min(broke, 3)}, dropped {min(3, sum(isinstance(one, JobDropped) for one in observed.events))}")
     assert not observed.running.held_ids
     watched.hold_to_the_laws()
     if stopped_at is None:
-        ended = Counter(one.job.id for one in watched.settled if isinstance(one.outcome, rj.Complete | rj.Cancel | rj.Discard))
+        ended = Counter(one.job.id for one in source.settled if isinstance(one.outcome, rj.Complete | rj.Cancel | rj.Discard))
         assert len(ended) == JOBS
         assert max(ended.values()) == 1
 
@@ -212,6 +250,7 @@ async def go_through(line: tuple[Tree, ...], max_demand: int, min_demand: int, s
     line=lines(),
     demand=st.integers(1, 12).flatmap(lambda most: st.tuples(st.just(most), st.integers(0, most - 1))),
     stopped_at=st.one_of(st.none(), st.floats(0, 20)),
+    requests=st.lists(st.tuples(st.floats(0, 20), st.integers(1, 5)), max_size=2),
 )
-def test_every_job_is_settled_once_and_demand_is_kept_in_any_pipeline(line, demand, stopped_at):
-    virtually(go_through(line, *demand, stopped_at))
+def test_every_job_is_settled_once_and_demand_is_kept_in_any_pipeline(line, demand, stopped_at, requests):
+    virtually(go_through(line, *demand, stopped_at, requests))
