@@ -46,9 +46,9 @@ PART = (
         "tests/test_runner.py",
         "tests/test_import.py",
     ),
-    *("tests/operators/test_conformance.py", "tests/middleware", "tests/executors/test_in_processes.py"),
-    *("tests/store/test_fetch_jobs.py", "tests/store/test_joining.py", "tests/store/test_embedded.py", "tests/store/test_trust.py"),
-    *("tests/journeys/test_outcomes.py", "tests/telemetry/test_tracing.py", "tests/telemetry/test_metrics.py"),
+    *("tests/middleware/test_breaker.py", "tests/executors/test_in_pool.py", "tests/store/test_fetch_jobs.py"),
+    *("tests/store/test_joining.py", "tests/store/test_trust.py", "tests/journeys/test_stopping.py"),
+    *("tests/telemetry/test_tracing.py", "tests/telemetry/test_metrics.py"),
 )
 REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,]+\])?(?:>=|==)([\w.!]+)")
 
@@ -124,7 +124,7 @@ def try_on(python: str, folder: Path, wheel: Path, lowest: Iterable[str] = ()) -
 
 def first_minute(here: str, folder: Path, environ: dict[str, str]) -> None:
     """What the README shows first: a file, and three commands."""
-    code = re.search(r"```python\n(import rxjobs as rj\n.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    code = re.search(r"```python[^\n]*\n(import rxjobs as rj\n.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     assert code is not None
     (folder / "shop.py").write_text(code[1])
     rxjobs = (here, "-W", "error", "-m", "rxjobs")

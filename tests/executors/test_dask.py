@@ -22,7 +22,11 @@ THREADS = 2
 
 @pytest.fixture(scope="module")
 def client():
+    import dask
+
     with (
+        # a task whose worker died is given up at once: what runs again is the queue's business
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         distributed.LocalCluster(
             n_workers=1,
             threads_per_worker=THREADS,
@@ -114,3 +118,11 @@ async def test_a_job_there_has_its_progress_its_span_and_its_traceback(executor,
 
 async def test_a_row_that_is_cancelled_has_its_run_end_there(executor, dsn, tmp_path):
     await whole.cancelling_a_row_ends_its_run(dsn, executor, tmp_path / "begun", tmp_path / "ended")
+
+
+async def test_a_job_that_kills_its_worker_fails_and_is_not_run_again_by_dask(executor, tmp_path):
+    """If its scheduler is told so, as docs/scale.md says."""
+    log = tmp_path / "log"
+    assert isinstance(await caught(executor, call_of(jobs.note, str(log), 7, "exit")), PoolBroken)
+    assert log.read_text() == "7\n"
+    assert await executor.run(call_of(conformance_jobs.add, 1)) == 1
