@@ -62,6 +62,8 @@ def picture(seen: Overview, how: Shown) -> RenderableType:
     for section, room in zip(sections, _rooms(sections, how.rows), strict=True):
         if room:
             parts += ["", _table(section, room)]
+    if not any(section.rows for section in sections):
+        parts += ["", Text("no node runs and no queue holds unfinished jobs: rxjobs run starts a node", style="dim")]
     if how.keys:
         said = (f"{escape(how.said)}   " if how.said else "", "bold yellow")
         parts += ["", Text.assemble(said, (how.keys, "dim"), no_wrap=True, overflow="ellipsis")]

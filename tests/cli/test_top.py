@@ -111,6 +111,7 @@ def test_a_database_without_anything_is_an_empty_picture(rxjobs):
     ran = rxjobs("top")  # no terminal: one picture
     assert (ran.code, ran.err) == (0, "")
     assert "0 nodes" in ran.out
+    assert "rxjobs run starts a node" in ran.out
 
 
 def test_names_move_no_cursor(busy):
