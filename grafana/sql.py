@@ -75,6 +75,12 @@ SELECT queue, NULLIF(node, '') AS node, paused_at AS "paused since", max_demand,
 FROM $schema.queues
 ORDER BY queue, node
 """
+CRONS = """
+SELECT entry.name, expression, tz AS zone, paused_at AS "paused since", done_until AS "done until",
+       (SELECT max(slot) FROM $schema.cron_slots AS slots WHERE slots.entry = entry.name) AS "last slot"
+FROM $schema.cron_entries AS entry
+ORDER BY entry.name
+"""
 
 
 def database() -> Dashboard:
@@ -126,4 +132,5 @@ def nodes() -> Panels:
     return [
         rows("Who runs what", "Nodes whose lease holds, or ended and was not noticed yet.", sql(WHO), POSTGRES, span=14),
         rows("Asked of queues", "At run time: paused, or scaled.", sql(CONTROLS), POSTGRES, span=10),
+        rows("Cron", "Its entries, and the last slot of each that a job was made for.", sql(CRONS), POSTGRES, span=24),
     ]

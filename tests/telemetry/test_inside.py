@@ -8,6 +8,8 @@ import threading
 
 import pytest
 from opentelemetry import trace
+from reactivex import operators as ops
+from reactivex.scheduler import NewThreadScheduler
 
 import rxjobs as rj
 from rxjobs.telemetry.logs import told_of_job
@@ -51,6 +53,26 @@ async def test_each_of_a_thousand_jobs_at_once_is_inside_its_own_attempt(app, sp
     }
     if kind == "thread":
         assert threading.current_thread().name not in {name for _, _, name in SEEN.values()}
+
+
+async def test_the_context_of_a_job_survives_the_schedulers_of_rx_between_its_stages(app, spans, tracer_provider):
+    SEEN.clear()
+
+    @app.job(name="work", queue="hops")
+    async def work(n):
+        SEEN[rj.current_job().id] = look()
+
+    hops = ops.observe_on(rj.in_threads(2)), ops.delay(0.01), ops.observe_on(NewThreadScheduler())
+    app.pipeline(app.source("hops", max_demand=20).pipe(*hops, rj.execute(concurrency=5), rj.ack()))
+    traces = {}
+    async with app:
+        for n in range(20):
+            with tracer_provider.get_tracer("host").start_as_current_span("request") as request:
+                traces[(await work.enqueue(n)).id] = request.get_span_context().trace_id
+        await run_until_done(app, 20)
+    attempts = {int(span.attributes["messaging.message.id"]): span for span in named(spans, "process hops")}
+    assert {id_: span.context.trace_id for id_, span in attempts.items()} == traces
+    assert {id_: seen[1] for id_, seen in SEEN.items()} == {id_: span.context.span_id for id_, span in attempts.items()}
 
 
 def told() -> str:

@@ -68,10 +68,12 @@ async def main() -> int:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--protocol", choices=("http/protobuf", "grpc"), default="http/protobuf")
     parser.add_argument("--dsn", default=os.environ.get("RXJOBS_DSN"), help="a PostgreSQL, whose schema rxjobs is dropped")
+    parser.add_argument("--only", nargs="+", metavar="COLLECTOR", help=f"of {', '.join(one.__name__ for one in BAD)}")
     how = parser.parse_args()
     # the others answer by HTTP alone
     is_http = how.protocol != "grpc"
     bad = BAD if is_http else (collector.absent, collector.silent, collector.babbling)
+    bad = tuple(one for one in bad if not how.only or one.__name__ in how.only)
     good = collector.answering if is_http else _answering_by_grpc
     with tempfile.TemporaryDirectory(prefix="rxjobs-throughput-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # noqa: S103 - as root, PostgreSQL has an account of its own, which is to reach it
