@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from contextlib import nullcontext
 from types import SimpleNamespace
 
+import pytest
 import yaml
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from mkdocs.exceptions import Abort
+from mkdocs.plugins import BasePlugin
 
 import rxjobs as rj
 from tests.docs.blocks import ROOT
@@ -56,3 +62,32 @@ def test_links_into_the_code_become_words_and_those_to_nothing_are_told(caplog):
 def test_each_command_is_in_the_reference():
     page = building._commands()
     assert [name for name in ("rxjobs run", "rxjobs jobs retry", "rxjobs doctor", "rxjobs queues pause") if name not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "told"),
+    [
+        ("[a page](nowhere.md)", "nowhere.md"),
+        ("[a place](index.md#nowhere)", "#nowhere"),
+        ("[code](../rxjobs/nowhere.py)", "rxjobs/nowhere.py"),
+        ("# Fine\n\n[here](index.md)", None),
+    ],
+)
+def test_a_link_that_leads_nowhere_fails_the_build(page, told, tmp_path, caplog):
+    """With the settings of the site, but for what takes its time: the theme, and the reference."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(page)
+    found = load_config(
+        str(ROOT / "mkdocs.yml"), docs_dir=str(tmp_path / "docs"), site_dir=str(tmp_path / "site"), plugins=[], theme="mkdocs",
+        nav=["index.md"], hooks=[], markdown_extensions=["toc"],
+    )  # fmt: skip
+    found.plugins["building"] = Hooks()
+    assert found.strict
+    with nullcontext() if told is None else pytest.raises(Abort):
+        build(found)
+    assert told is None or told in caplog.text
+
+
+class Hooks(BasePlugin):
+    def on_page_markdown(self, markdown, page, config, files):
+        return building.on_page_markdown(markdown, page, config, files)
