@@ -231,8 +231,10 @@ async def test_what_is_no_connection_is_named_with_what_is_one(app, work):
     for wrong in (object(), app.dsn, create_engine("sqlite://")):
         with pytest.raises(rj.InvalidOption, match=r"connection= takes a connection of asyncpg or psycopg 3, .* not "):
             await app.enqueue(work.new(n=1), wrong)
-    with create_engine("sqlite://").connect() as connection, pytest.raises(rj.InvalidOption, match=r"over sqlite3\.Connection"):
+    sqlite = create_engine("sqlite://")
+    with sqlite.connect() as connection, pytest.raises(rj.InvalidOption, match=r"over sqlite3\.Connection"):
         await app.enqueue(work.new(n=1), connection)
+    sqlite.dispose()
 
 
 DJANGO = """
