@@ -109,11 +109,17 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
         """Insert jobs, and wake their queues with it if `notify`; gives their rows, in order."""
         channel = self._notify if notify else None
         if jobs and are_alike(jobs):
-            (row,) = await self._run("insert_alike", *alike_columns(jobs), channel, connection=connection)
-            state = row["state"]
-            return [Enqueued(id, state) for id in row["ids"]]
+            return await self.insert_alike(jobs, channel, connection)
         rows = await self._run("insert_jobs", *NewRows.of(jobs).columns(), channel, connection=connection)
         return [Enqueued(*row) for row in rows]
+
+    async def insert_alike(
+        self, jobs: Sequence[NewJob], channel: str | None, connection: Connection | None = None
+    ) -> list[Enqueued]:
+        """Insert jobs that are alike but for their arguments, and wake their queue on the channel; gives their rows, in order."""
+        (row,) = await self._run("insert_alike", *alike_columns(jobs), channel, connection=connection)
+        state = row["state"]
+        return [Enqueued(id, state) for id in row["ids"]]
 
     async def notify_queues(self, queues: Sequence[str]) -> None:
         """Wake queues."""
