@@ -47,7 +47,7 @@ async def kill_leaders(ground: Ground, random: Random, kills: int, nodes: int = 
         died = now()
         made = await ground.value("SELECT max(scheduled_at) FROM rxjobs.jobs")
         await ground.spawn(command=JUMPING)
-        await until(lambda: ground.value("SELECT max(scheduled_at) > $1 FROM rxjobs.jobs", made), seconds=HANG)  # noqa: B023
+        await until(lambda: ground.value("SELECT max(scheduled_at) > $1 FROM rxjobs.jobs", made), seconds=4 * HANG)  # noqa: B023
         ground.figures[f"without a new slot, killed when {phase}"].append((now() - died) / 1e9)
 
 

@@ -250,6 +250,28 @@ async def test_the_more_urgent_go_first_whatever_their_key(connection, store, no
     assert tenants(await claim(store, node, 10)) == {"b": 10}
 
 
+async def test_the_more_urgent_go_first_also_where_they_are_more_than_their_keys_part(connection, store, node):
+    await fill(connection, "work", 400, queue="mail", args_sql="json_build_object('tenant', 't' || n % 20)")
+    await connection.execute("UPDATE rxjobs.live_jobs SET priority = 5")
+    await fill(connection, "work", 90, queue="mail", args={"tenant": "urgent"})
+    await limit(store, is_shared=True, by="args.tenant")
+    assert tenants(await claim(store, node, 80)) == {"urgent": 80}
+    assert tenants(await claim(store, node, 30))["urgent"] == 10
+
+
+async def test_who_ended_gives_the_place_back_however_many_are_noted(connection, store, node):
+    """They are looked up only where places run short, or the list grows long."""
+    await fill(connection, "work", 3_000, queue="mail", args_sql="json_build_object('tenant', 't')")
+    await limit(store, each_concurrency=500, by="args.tenant")
+    for _ in range(30):
+        claimed = await claim(store, node, 30)
+        assert len(claimed) == 30
+        await store.ack_completed(ids(claimed), node, 1)
+    assert 0 < await connection.fetchval("SELECT max(cardinality(jobs)) FROM rxjobs.limit_keys") <= 130
+    assert len(await claim(store, node, 1_000)) == 500
+    assert await claim(store, node) == []
+
+
 async def test_no_more_start_in_a_window_than_the_rate(connection, store, node):
     await fill(connection, "work", 100, queue="mail")
     await limit(store, rate=Rate(10, 1.0))

@@ -125,6 +125,24 @@ async def test_a_schema_is_brought_up_from_any_older_version(bare, databases):
         databases.give_back(dsn)
 
 
+async def test_a_queue_that_was_limited_by_keys_before_its_claims_were_made_anew_is_claimed_from(bare):
+    await bare.execute(with_schema(migrations._GROUND, "rxjobs"))
+    for number, name, sql in migrations.steps():
+        if number < 10:
+            await bare.execute(with_schema(sql + migrations._done(number, name), "rxjobs"))
+    await bare.execute("INSERT INTO rxjobs.limits (queue, path, key_concurrency) VALUES ('mail', '{tenant}', 1)")
+    await bare.execute("SELECT rxjobs.index_keys('mail', '{tenant}')")
+    await bare.execute(
+        "INSERT INTO rxjobs.live_jobs (type, queue, args) SELECT 'work', 'mail', '{\"tenant\": 7}' FROM generate_series(1, 3)"
+    )
+    await migrations.migrate(bare, "rxjobs")
+    await bare.execute(
+        "INSERT INTO rxjobs.nodes (id, label, pid, expires_at) VALUES (gen_random_uuid(), '', 1, now() + interval '1 h')"
+    )
+    claim = "SELECT count(*) FROM rxjobs.claim_limited('mail', 9, '{work}', (SELECT id FROM rxjobs.nodes), '{}', '{}', '{}', '{}')"
+    assert [await bare.fetchval(claim) for _ in range(2)] == [1, 0]
+
+
 async def test_a_schema_that_the_first_step_made_before_it_was_finished_catches_up(bare, databases):
     """Also that of the first day, when an embedded server may have kept it since: its jobs stay."""
     await migrations.migrate(bare, "rxjobs")

@@ -1,0 +1,94 @@
+"""`python -m tests.limit_costs`: what limits cost a claim, as parts of the speed of claims from a queue without any, by turns.
+
+Of a server on this machine the processor time of its sessions is told too: it is the same whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import time
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from uuid import uuid4
+
+import asyncpg
+
+import rxjobs as rj
+from rxjobs.store.limit_statements import NONE, Limits, Rate
+from rxjobs.testing import fill
+from tests.servers import PrivatePostgres
+
+MOST = 10_000
+KINDS = {
+    "no limit": NONE,
+    "concurrency": Limits(concurrency=MOST),
+    "concurrency of keys": Limits(by="args.tenant", each_concurrency=MOST),
+    "rate of keys": Limits(by="args.tenant", each_rate=Rate(10**9, 1.0, burst=10**9)),
+    "shared by keys": Limits(by="args.tenant", is_shared=True),
+}
+ROWS = 3_000
+SESSIONS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+
+
+def processor_seconds(pids: list[int]) -> float:
+    """What these sessions have used so far; 0 where they are not on this machine."""
+    used = 0.0
+    for pid in pids:
+        with suppress(OSError):
+            used += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    return used
+
+
+async def measure(dsn: str, n: int, keys: int, rounds: int) -> None:
+    took, used = defaultdict(list), defaultdict(list)
+    connection = await asyncpg.connect(dsn)
+    async with rj.App(dsn, migrate=True) as app:
+        store, node = app.store, uuid4()
+        await store.take_lease(node, "", 1, 3600)
+        for queue, limits in KINDS.items():
+            await store.change_limits(queue, lambda _, limits=limits: limits)
+        for _ in range(rounds):
+            await connection.execute("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs")
+            for queue in KINDS:
+                await fill(connection, "work", ROWS, queue=queue, args_sql=f"json_build_object('tenant', 't' || n % {keys})")
+            await connection.execute("VACUUM ANALYZE rxjobs.live_jobs")
+            for turn in range(ROWS // n):
+                for queue in random.sample(list(KINDS), len(KINDS)):
+                    pids = [row["pid"] for row in await connection.fetch(SESSIONS)]
+                    before, since = processor_seconds(pids), time.perf_counter()
+                    if KINDS[queue] == NONE:
+                        claimed = await store.fetch_jobs(queue, n, ["work"], node)
+                    else:
+                        claimed = await store.fetch_limited(queue, n, ["work"], node, [], "{}")
+                    if turn > 5:  # plans are made by then
+                        took[queue].append(time.perf_counter() - since)
+                        used[queue].append(processor_seconds(pids) - before)
+                    assert len(claimed) == n, queue
+                    await store.ack_completed([row["id"] for row in claimed], node, 1)
+    print(f"{await connection.fetchval('SHOW server_version')}: claims of {n} jobs, {keys} keys")
+    await connection.close()
+    for queue in KINDS:
+        part, of_server = (median(of["no limit"]) / median(of[queue]) if median(of[queue]) else 0.0 for of in (took, used))
+        print(f"  {queue:20} {median(took[queue]) * 1e3:6.2f} ms, {part:.2f} of the speed; by processor time {of_server:.2f}")
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dsn", help="an empty database; a server of its own where none is given")
+    parser.add_argument("--n", type=int, default=100)
+    parser.add_argument("--keys", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    how = parser.parse_args()
+    if how.dsn is not None:
+        await measure(how.dsn, how.n, how.keys, how.rounds)
+        return
+    async with PrivatePostgres() as server:
+        await measure(server.dsn, how.n, how.keys, how.rounds)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
