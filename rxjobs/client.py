@@ -23,7 +23,7 @@ from rxjobs.store.encoding import to_json
 from rxjobs.store.joining import joined, whole
 from rxjobs.store.store import Store
 from rxjobs.store.twins import insert_unique, refusal
-from rxjobs.store.unheard import unheard_at_worst
+from rxjobs.store.undone import until_done
 from rxjobs.store.waking import Waking
 
 BATCH = 1000
@@ -158,7 +158,7 @@ class Client:
         if not any(map(_unique, jobs)):
             return await self._store.insert_jobs(jobs, connection, notify=notify)
         if connection is None:
-            return await unheard_at_worst(lambda: self._insert_unique(jobs, notify=notify, refuses=refuses))
+            return await until_done(lambda: self._insert_unique(jobs, notify=notify, refuses=refuses))
         async with whole(connection):
             return await insert_unique(self._store, jobs, connection, notify=notify, refuses=refuses)
 

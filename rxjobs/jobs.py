@@ -27,6 +27,7 @@ from rxjobs.results import Ended
 from rxjobs.store.encoding import Filters, job_from_row, plain
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
+from rxjobs.store.undone import until_done
 
 log = logging.getLogger("rxjobs.jobs")
 
@@ -205,16 +206,22 @@ class Jobs:
         """As _retry, spread over time; gives how many were, and the instant from which their times are counted."""
         while True:
             try:
-                back, base = await self._store().redrive_jobs(ids, attempts, base, after, apart)
-                return len(back), base
+                return await until_done(lambda ids=ids: self._redrive_once(ids, attempts, base, after, apart))  # type: ignore[misc]
             except asyncpg.UniqueViolationError:
                 ids = await self._without_twins(ids)
+
+    async def _redrive_once(
+        self, ids: Sequence[int], attempts: int, base: datetime | None, after: float, apart: float
+    ) -> tuple[int, datetime]:
+        back, base = await self._store().redrive_jobs(ids, attempts, base, after, apart)
+        return len(back), base
 
     async def _without_twins(self, ids: Sequence[int]) -> Sequence[int]:
         """Those of the jobs whose unique key no other job has by now; the others stay ended, or are cancelled if they waited."""
         twins = await self._store().twins_of(ids)
-        pairs = ", ".join(f"{id_} ({twin})" for id_, twin in twins.items())
-        log.warning("not retried, since others have their unique keys: %s", pairs)
+        if twins:  # they may have gone meanwhile
+            pairs = ", ".join(f"{id_} ({twin})" for id_, twin in twins.items())
+            log.warning("not retried, since others have their unique keys: %s", pairs)
         await self._store().cancel_twins(list(twins), None, list(twins.values()))
         return [id_ for id_ in ids if id_ not in twins]
 
@@ -235,15 +242,19 @@ class Jobs:
         filters = {name: value for name, value in filters.items() if value is not None}
         if (ids is None) == (not filters):
             raise InvalidOption("say which jobs: by id, or by filters such as state='discarded', queue=, type=, tags=")
+
+        async def changed_of(some: Sequence[int]) -> int:
+            return len(await until_done(lambda: change(some)))
+
         if ids is not None:
-            return len(await change([ids] if isinstance(ids, int) else list(ids)))
+            return await changed_of([ids] if isinstance(ids, int) else list(ids))
         unknown = filters.keys() - {"state", "queue", "type", "tags"}
         if unknown:
             raise InvalidOption(f"jobs are filtered by state, queue, type and tags, not by {', '.join(sorted(unknown))}")
         wanted = _filters(filters.get("state"), filters.get("queue"), filters.get("type"), filters.get("tags"))
         changed, above = 0, 0
         while page := await self._store().find_jobs(wanted, above, BATCH):
-            changed += len(await change(page))
+            changed += await changed_of(page)
             above = page[-1]
         return changed
 

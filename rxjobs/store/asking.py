@@ -8,7 +8,7 @@ import asyncpg
 
 from rxjobs.store.database import LONG_TIMEOUT, STATEMENT_TIMEOUT, Connection, Database
 from rxjobs.store.statements import statement
-from rxjobs.store.unheard import unheard_at_worst
+from rxjobs.store.undone import unheard_at_worst
 
 Rows = list[asyncpg.Record]
 

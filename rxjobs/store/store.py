@@ -23,7 +23,7 @@ from rxjobs.store.encoding import Filters, NewRows, Written, alike_columns, are_
 from rxjobs.store.limit_statements import LimitStatements
 from rxjobs.store.node_statements import NodeStatements
 from rxjobs.store.result_statements import ResultStatements
-from rxjobs.store.unheard import unheard_at_worst
+from rxjobs.store.undone import until_done
 from rxjobs.store.unique_statements import UniqueStatements
 
 __all__ = ["FROM_THE_START", "LONG_AGO", "Look", "Marks", "Rows", "Staged", "Store"]
@@ -382,7 +382,7 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
             raise
 
     async def _ask(self, name: str, queue: str, *args: Any) -> bool:
-        return await unheard_at_worst(lambda: self._ask_once(name, queue, *args))
+        return await until_done(lambda: self._ask_once(name, queue, *args))
 
     async def _ask_once(self, name: str, queue: str, *args: Any) -> bool:
         async with self.database.transaction() as connection:

@@ -35,6 +35,8 @@ async def insert_unique(
         for place, twin in twins.items():
             if refuses and (refused := refusal(jobs[place], twin)) is not None:
                 raise refused
+        # in the order of their ids, so that two who replace the same ones never wait for each other in a circle
+        for place, twin in sorted(twins.items(), key=lambda one: one[1].id):
             found[place] = await _replaced(store, jobs[place], twin, connection)
         for place, enqueued in own.items():
             found[place] = enqueued

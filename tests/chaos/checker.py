@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from rxjobs.store.database import LINES, POOL_SIZE
 from tests.chaos.ledger import Answer, Interval
 
 TERMINAL = frozenset({"completed", "discarded", "cancelled"})
@@ -35,8 +36,9 @@ class Bounds:
 
     memory: int = (80 + 2 * 25) * 1024 * 1024
     threads: int = 25 + 12
-    connections: int = 10 + 2 + 4
-    """The pool, the lease and the listener; a query is cancelled on a connection of its own, and one that was cut may linger."""
+    connections: int = POOL_SIZE + sum(LINES.values()) + 2 + 4
+    """The pool and its lines, the lease and the listener; a query is cancelled on a connection of its own, and one that was cut may
+    linger."""
 
 
 @dataclass

@@ -13,6 +13,7 @@ from tests.chaos.ground import DEFAULT
 from tests.chaos.ledger import now
 from tests.chaos.loaded import HANG, enqueuing_both, judge, load, lost_attempts, shown
 from tests.chaos.test_away import Watch, is_quiet
+from tests.chaos.test_crowd import argue
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -80,6 +81,11 @@ async def test_fifty_restarts_of_a_kind_cost_no_job(ground, random, fault):
             ground.figures["five jobs after it"].append((now() - back) / 1e9)
     assert await lost_attempts(ground) == 0
     tell(ground)
+
+
+async def test_eight_who_ask_opposites_for_ten_minutes_are_all_served(ground, random):
+    """F14."""
+    await argue(ground, random, seconds=600)
 
 
 async def test_a_thousand_answers_that_are_lost_change_nothing(ground, random):

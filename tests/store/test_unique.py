@@ -219,6 +219,25 @@ async def test_one_that_waits_may_be_written_over(app, connection):
     assert await connection.fetchval("SELECT extract(epoch FROM scheduled_at - now()) FROM rxjobs.jobs WHERE id = $1", job.id) > 100
 
 
+SLOW_UPDATES = """
+CREATE FUNCTION public.take_long() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$;
+CREATE TRIGGER takes_long AFTER UPDATE ON rxjobs.live_jobs FOR EACH ROW EXECUTE FUNCTION public.take_long();
+"""
+
+
+async def test_two_who_replace_the_same_jobs_in_opposite_orders_never_wait_for_each_other_in_a_circle(app, connection):
+    work = a_type(app, rj.Unique(by=("args.user",), on_conflict="replace"))
+    await app.enqueue_many([work.new(user=user) for user in (1, 2)])
+    await connection.execute(SLOW_UPDATES)
+    async with rj.App(app.dsn) as other:
+        await asyncio.gather(
+            app.enqueue_many([work.new(user=user, locale="de") for user in (1, 2)]),
+            other.enqueue_many([work.new(user=user, locale="fr") for user in (2, 1)]),
+        )
+    await connection.execute("DROP FUNCTION public.take_long CASCADE")
+    assert await connection.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
+
+
 async def test_one_that_has_begun_is_not_written_over(app, connection):
     work = a_type(app, rj.Unique(by=("args.user",), on_conflict="replace"))
     first = await work.enqueue(user=1, locale="de")
