@@ -96,6 +96,6 @@ def overdue(row: Any, seconds: float) -> Finding:
     return problem(
         "progress",
         f"{found}; a living node takes them, none runs and none was begun for {seconds:g} s",
-        "see the logs of its nodes for a breaker that is open or a pipeline that broke, and whether their pipelines' where= takes "
+        "see the logs of its nodes for a pipeline that broke, and whether their pipelines' where= takes "
         "these jobs; then restart them",
     )

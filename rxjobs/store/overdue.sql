@@ -1,5 +1,5 @@
 -- The queues and job types of jobs that have been ready for more than $1 seconds although a living node takes them and its queue is
--- neither paused there nor limited: how many there are, for how many seconds the oldest has been ready, how many of the queue's run
+-- neither paused there nor limited, nor the type's breaker open: how many there are, for how many seconds the oldest has been ready, how many of the queue's run
 -- on living nodes, and whether any of the queue's was begun in the last $1 seconds. Reads all of the live jobs: to be asked seldom.
 WITH taken AS MATERIALIZED (
     SELECT served.queue, type
@@ -36,4 +36,5 @@ SELECT waiting.queue, waiting.type, waiting.jobs, waiting.waited, COALESCE(begun
 FROM waiting
 LEFT JOIN begun ON begun.queue = waiting.queue
 WHERE (waiting.queue, waiting.type) IN (SELECT queue, type FROM taken)
+  AND waiting.type NOT IN (SELECT type FROM {schema}.breakers WHERE state <> 'closed')
 ORDER BY waiting.queue, waiting.type

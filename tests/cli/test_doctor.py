@@ -209,6 +209,14 @@ def test_a_queue_that_moves_but_does_not_catch_up_is_a_warning(rxjobs, state):
     assert found.endswith("the queue moves")
 
 
+@pytest.mark.parametrize("state", ["open", "half-open"])
+def test_what_waits_for_its_breaker_does_not_stand_still(rxjobs, state):
+    a_node(rxjobs, '{"mail": ["send"]}')
+    some_jobs(rxjobs)
+    rxjobs.sql(f"INSERT INTO rxjobs.breakers (type, state, opened_at) VALUES ('send', '{state}', now())")
+    assert found_by(rxjobs, "progress") == (0, [("ok", "no job that a node takes waits for longer than 10 s", None)])
+
+
 def test_a_longer_poll_is_more_patience(rxjobs):
     a_node(rxjobs, '{"mail": ["send"]}')
     some_jobs(rxjobs, seconds=60)
