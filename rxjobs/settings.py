@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -104,6 +103,8 @@ def load(arguments: Mapping[str, Any], environ: Mapping[str, str] = os.environ, 
 
 
 def _pyproject(folder: Path | None) -> dict[str, Any]:
+    import tomllib  # takes longer to import than most of rxjobs
+
     try:
         path = (folder or Path.cwd()) / "pyproject.toml"
         table = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("rxjobs", {})

@@ -131,7 +131,7 @@ def first_minute(here: str, folder: Path, environ: dict[str, str]) -> None:
     rxjobs = (here, "-W", "error", "-m", "rxjobs")
     run(*rxjobs, "migrate", cwd=folder, env=environ)
     run(*rxjobs, "enqueue", "shop.send_welcome", "--app", "shop:app", "user_id=7", cwd=folder, env=environ)
-    worker = subprocess.Popen([*rxjobs, "run", "shop:app"], cwd=folder, env={**os.environ, **environ})
+    worker = subprocess.Popen([*rxjobs, "run", "shop:app"], cwd=folder, env={**os.environ, **environ}, stdout=subprocess.DEVNULL)
     try:
         until = time.monotonic() + 60
         while not ended(run(*rxjobs, "jobs", "list", "--queue", "mail", "--json", cwd=folder, env=environ)):

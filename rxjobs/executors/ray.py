@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent import futures
@@ -133,28 +134,29 @@ class RayExecutor(ReachedPool):
 def _answer(request: bytes) -> Iterator[bytes]:
     """A task: says that it has begun, then what its job reports, then the answer.
 
-    The job runs in a thread of its own, since Ray interrupts the main one, and not what that waits in.
+    The job runs in a thread of its own, since Ray interrupts the main one, and not what that waits in. Ray may do so again and
+    again, so that no exception comes of it: a task that ended by one would leave its job behind.
     """
-    yield BEGUN
     call = Interruptible()
+    before = signal.signal(signal.SIGINT, lambda *_: call.interrupt())
+    try:
+        yield BEGUN
+        yield from _said(request, call)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _said(request: bytes, call: Interruptible) -> Iterator[bytes]:
     said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     thread = threading.Thread(
         target=lambda: said.put(remote.answer(request, call.wait, said.put, lambda: call.is_asked)), name="rxjobs-job", daemon=True
     )
     thread.start()
-    try:
-        is_answered = False
-        while not is_answered:
-            try:
-                one = said.get(timeout=LOOK_SECONDS)
-            except queue.Empty:
-                continue
-            except KeyboardInterrupt:
-                call.interrupt()
-                continue
-            is_answered = not one.startswith(remote.REPORT)
-            yield one
-    finally:
-        # interrupted elsewhere than above, it has not ended before its job has
-        call.interrupt()
-        thread.join()
+    is_answered = False
+    while not is_answered:
+        try:
+            one = said.get(timeout=LOOK_SECONDS)  # for ever, and no signal would be handled meanwhile
+        except queue.Empty:
+            continue
+        is_answered = not one.startswith(remote.REPORT)
+        yield one

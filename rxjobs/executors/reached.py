@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent import futures
 from functools import partial
-from threading import Lock
+from threading import Lock, RLock
 
 from rxjobs.executors.ran import Ran
 
@@ -56,7 +56,7 @@ class Interruptible:
     def __init__(self) -> None:
         self.is_asked = False
         self._cancel: Callable[[], object] | None = None
-        self._lock = Lock()
+        self._lock = RLock()  # a signal's handler may ask in the middle of asking
 
     def interrupt(self) -> None:
         """Ask it to stop, from any thread."""

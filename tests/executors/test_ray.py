@@ -93,7 +93,7 @@ async def test_a_function_that_does_not_look_is_killed(executor, tmp_path):
     pid = int(mark.read_text())
     task.cancel()
     assert isinstance(await task, asyncio.CancelledError)
-    await until(lambda: not psutil.pid_exists(pid))
+    await until(lambda: not psutil.pid_exists(pid), seconds=30)
     await until(lambda: "stuck=0" in repr(executor))
     assert await executor.run(call_of(conformance_jobs.add, 1)) == 1
 

@@ -59,16 +59,16 @@ async def halfway(app: rj.App, id: int) -> bool:
 async def timeouts_count_from_where_a_job_begins(dsn: str, executor: Executor) -> None:
     """Of many jobs that wait for a place, none is late because it waited; the one that takes too long is ended there."""
     app = rj.App(dsn, migrate=True, poll_seconds=0.1)
-    short = app.job(timeout=2, max_attempts=1, executor=executor, name="short")(jobs.pause)
+    short = app.job(timeout=4, max_attempts=1, executor=executor, name="short")(jobs.pause)
     slow = app.job(timeout=2, max_attempts=1, executor=executor, name="slow")(jobs.pause_softly)
     async with app.running():
-        shorts = await app.enqueue_many([short.new(0.7) for _ in range(8)])
+        shorts = await app.enqueue_many([short.new(0.7) for _ in range(12)])
         late = await slow.enqueue(600)
-        await until(lambda: have_ended(app, 9), seconds=60)
+        await until(lambda: have_ended(app, 13), seconds=60)
         [error] = (await app.jobs.get(late.id)).errors
         assert error["type"] == "TimeoutError"
         assert "does not stop" not in error["message"]
-        assert [(await app.jobs.get(one.id)).state for one in shorts] == ["completed"] * 8
+        assert [(await app.jobs.get(one.id)).state for one in shorts] == ["completed"] * 12
 
 
 async def have_ended(app: rj.App, count: int) -> bool:
