@@ -8,7 +8,6 @@ import functools
 import inspect
 import json
 import math
-import os
 import string
 import subprocess
 import sys
@@ -815,7 +814,7 @@ def as_json(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=int(os.environ.get("RXJOBS_TEST_PAYLOADS", "250")), deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(value=json_plain | anything)
 def test_of_random_values_just_what_json_has_is_accepted_and_arrives_equal(value):
     try:
