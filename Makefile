@@ -10,6 +10,8 @@ BIN := .venv/bin
 READY := .venv/ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
+# hundreds of processes that the tests start would each compile the whole package
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 10
