@@ -77,7 +77,7 @@ class DeadLetters:
         if inspect.iscoroutinefunction(callback):
             self._listeners.append(Listener(name, self._read, callback, per_minute, timeout))
         else:
-            self._listeners.append(Listener(name, self._read, _threaded(callback), per_minute, None))
+            self._listeners.append(Listener(name, self._read, _threaded(callback, timeout), per_minute, None))
         return callback
 
     async def examined(self, finished: list[Finished]) -> list[Finished]:
@@ -212,8 +212,11 @@ def _with(finished: Finished, forensics: dict[str, Any]) -> Finished:
     return Finished(msgspec.structs.replace(finished.job, forensics=forensics), finished.outcome)
 
 
-def _threaded(function: Callable[[Job], Any]) -> Callable[[Job], Awaitable[Any]]:
-    """A plain function as an async one, in a thread that holds up neither the event loop nor the end of the process."""
+def _threaded(function: Callable[[Job], Any], timeout: float | None = None) -> Callable[[Job], Awaitable[Any]]:
+    """A plain function as an async one, in a thread that holds up neither the event loop nor the end of the process.
+
+    It takes as long as it takes: a thread cannot be stopped. What it gives to be awaited is cancelled after `timeout` seconds.
+    """
 
     async def tell(job: Job) -> Any:
         loop = asyncio.get_running_loop()
@@ -237,7 +240,9 @@ def _threaded(function: Callable[[Job], Any]) -> Callable[[Job], Awaitable[Any]]
 
         threading.Thread(target=call, name="rxjobs-dead-letter", daemon=True).start()
         result = await done
-        # a plain function may have called a coroutine function
-        return await result if inspect.isawaitable(result) else result
+        if not inspect.isawaitable(result):
+            return result
+        async with asyncio.timeout(timeout):  # a plain function may have called a coroutine function
+            return await result
 
     return tell

@@ -139,10 +139,12 @@ class Node:
         if how.notify and (how.listen_dsn or not self._store.database.is_behind_pooler):
 
             def hear(what: str | None) -> None:
-                if what == WATCHED:
+                if what is None:
+                    heard(what)
+                elif what == WATCHED:
                     lease.hasten()
                 else:
-                    (self._pings.on_next if what is not None and what.startswith(PING) else heard)(what)
+                    (self._pings.on_next if what.startswith(PING) else self._looks.hear)(what)
 
             self._store.database.listener = listener = Listener(
                 self._store.database.apart(how.listen_dsn), self._store.channel, hear

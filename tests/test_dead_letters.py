@@ -165,6 +165,21 @@ async def test_one_that_takes_too_long_is_cancelled_and_the_next_is_told(letters
     assert "slow could not be told of a dead letter (1 times so far): took too long" in caplog.text
 
 
+async def test_what_a_plain_function_gives_to_be_awaited_has_a_deadline_too(letters, told, caplog):
+    """F49: an object may be called like a plain function, and give a coroutine."""
+
+    class Slow:
+        async def __call__(self, job: rj.Job) -> None:
+            if job.id == 1:
+                await asyncio.Event().wait()
+            told.hear(job)
+
+    letters.on(Slow(), timeout=0.1)
+    letters.buried([letter(1), letter(2)])
+    await until(lambda: told.ids == [2])
+    assert "could not be told of a dead letter (1 times so far): took too long" in caplog.text
+
+
 async def test_whatever_a_listener_raises_the_others_are_told_and_the_log_says_it_once(letters, told, caplog):
     async def fails(_: rj.Job) -> None:
         raise SystemExit(3)

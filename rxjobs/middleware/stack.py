@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rxjobs.call import Executor
@@ -27,7 +29,8 @@ Insert = Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
 class Middleware:
     """What `app.use` takes: override `run`, `enqueue`, or both.
 
-    The one that was given first is outermost. Around a run are, from outside: the span, the breaker, these, the timeout.
+    The one that was given first is outermost. Around a run are, from outside: the span, the breaker, these, the timeout. Where a
+    job type has a timeout, each of these may take as long by itself, without what it has called; longer fails the attempt.
     """
 
     async def run(self, job: Job, call_next: Next) -> Outcome:
@@ -86,18 +89,26 @@ class Stack:
         wraps: list[Wrap] = [self._signals.middleware(definition)]
         if how.breaker is not None:
             wraps.append(self._circuits.middleware(how.name, how.breaker, how.queue))
-        wraps += [_guarded(one.run) for one in self._used if isinstance(one, _Running) or type(one).run is not Middleware.run]
+        wraps += [
+            _guarded(one.run, how.timeout) for one in self._used if isinstance(one, _Running) or type(one).run is not Middleware.run
+        ]
         if how.timeout is not None:
             wraps.append(timeout(how.timeout))
         definition.perform = performer(definition.function, executor, wraps, self._events)
 
 
-def _guarded(wrap: Wrap) -> Wrap:
-    """What an app's own middleware raises fails the attempt, so that what is around it sees a failure like any other."""
+def _guarded(wrap: Wrap, seconds: float | None) -> Wrap:
+    """What an app's own middleware raises fails the attempt, so that what is around it sees a failure like any other.
+
+    So does what takes more than so many `seconds` in it, without what it has called.
+    """
 
     async def run(job: Job, call_next: Next) -> Outcome:
         try:
-            outcome = await wrap(job, call_next)
+            outcome = await (wrap(job, call_next) if seconds is None else _in_its_time(wrap, job, call_next, seconds))
+        except _TookTooLong:
+            name = getattr(wrap, "__qualname__", repr(wrap))
+            return raised(job, TimeoutError(f"{name}, around {job.type}, took longer than its timeout of {seconds:g} s by itself"))
         except BaseException as error:
             if is_wish_to_stop(error):
                 raise
@@ -107,3 +118,38 @@ def _guarded(wrap: Wrap) -> Wrap:
         return raised(job, TypeError(f"a middleware gave {outcome!r:.100}, not an outcome: return what call_next(job) gave"))
 
     return run
+
+
+class _TookTooLong(Exception):
+    """A middleware has had its time."""
+
+
+async def _in_its_time(wrap: Wrap, job: Job, call_next: Next, seconds: float) -> Outcome:
+    """What a middleware gives; its time stands still while what it calls is at work."""
+    loop, inside, left = asyncio.get_running_loop(), 0, seconds
+
+    async def called(given: Job) -> Outcome:
+        nonlocal inside, left
+        if not inside:
+            left = (own.when() or 0.0) - loop.time()
+            _reschedule(own, None)
+        inside += 1
+        try:
+            return await call_next(given)
+        finally:
+            inside -= 1
+            if not inside:
+                _reschedule(own, loop.time() + left)
+
+    try:
+        async with asyncio.timeout(seconds) as own:
+            return await wrap(job, called)
+    except TimeoutError as error:
+        if own.expired():
+            raise _TookTooLong from error
+        raise
+
+
+def _reschedule(own: asyncio.Timeout, when: float | None) -> None:
+    with suppress(RuntimeError):  # it is over: the middleware has had its time, or left a task behind that calls on
+        own.reschedule(when)

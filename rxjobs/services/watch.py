@@ -15,7 +15,8 @@ from types import FrameType
 
 from rxjobs import perform
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.events import Emit, LoopBlocked
+from rxjobs.event_stream import EventStream
+from rxjobs.events import Emit, Event, LoopBlocked
 from rxjobs.job import Job
 from rxjobs.log_lines import Indented
 
@@ -69,12 +70,14 @@ class LoopWatch:
 
     def _tell(self, asked: float, answered: threading.Event) -> None:
         frame = sys._current_frames().get(self._scheduler.thread)
-        job = _job_in(frame)
+        told = _told_in(frame)
+        job = None if told is not None else _job_in(frame)  # a job is told of in the midst of its run
+        by = f"a listener of app.events, told of {told.name}" if told is not None else job and f"job {job.id} ({job.type})"
         log.warning(
             "the event loop has not run for %g s, and no job on it does%s; what computes or waits without await belongs in a "
             "thread, where jobs of a plain def run, or in a process: @app.job(executor=rj.in_processes(2)). It is here:\n%s",
             self._seconds,
-            "" if job is None else f": it is held up by job {job.id} ({job.type})",
+            f": it is held up by {by}" if by else "",
             Indented("".join(_where(frame))),
         )
         while not answered.wait(self._seconds):
@@ -95,6 +98,16 @@ def _where(frame: FrameType | None) -> list[str]:
     ours = [place for place, one in enumerate(stack) if one.filename.startswith(OURS)]
     theirs = stack[ours[-1] + 1 :] if ours else []
     return traceback.format_list(theirs[-MOST_LINES:] or stack[-MOST_LINES:])
+
+
+def _told_in(frame: FrameType | None) -> Event | None:
+    """The event that a listener in a thread is being told of."""
+    while frame is not None:
+        if frame.f_code is EventStream.emit.__code__:
+            event: Event = frame.f_locals["event"]
+            return event
+        frame = frame.f_back
+    return None
 
 
 def _job_in(frame: FrameType | None) -> Job | None:

@@ -104,6 +104,7 @@ class Looks:
         self.controls = Controls(lambda: node.id, node.emit)
         self._node = node
         self._sources: list[Asking] = []
+        self._queues: frozenset[str] = frozenset()
         self._since: Since = lambda: None
         self._looking = 0
         self._asked_at = self._read_at = 0
@@ -119,16 +120,24 @@ class Looks:
 
         def subscribe(observer: abc.ObserverBase[object], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
             self._sources.append(source)
+            self._queues = self._queues | {source.queue}
+
+            def leave() -> None:
+                self._sources.remove(source)
+                self._queues = frozenset(one.queue for one in self._sources)
 
             def is_worth_asking(seen: Seen | None) -> bool:
                 return seen is None or seen.is_ready(source)
 
             ready: Observable[object] = self._answers.pipe(ops.filter(is_worth_asking))
-            return CompositeDisposable(
-                ready.subscribe(observer, scheduler=scheduler), Disposable(lambda: self._sources.remove(source))
-            )
+            return CompositeDisposable(ready.subscribe(observer, scheduler=scheduler), Disposable(leave))
 
         return Observable(subscribe)
+
+    def hear(self, what: str) -> None:
+        """Pass on what a notification says, if there is anybody here whom it concerns: anyone may send junk, and much of it."""
+        if what in self._queues or what == CHANGED:
+            self._node.woken.on_next(what)
 
     def wake(self) -> None:
         """Have every source asked now, whatever was seen."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -152,3 +154,61 @@ async def test_around_inserts_it_sees_and_changes_what_is_new(dsn):
         with pytest.raises(PermissionError):
             await work.options(priority=9).enqueue()
     assert seen == [1, ["available"], 2, ["available", "available"], 1]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_one_that_takes_longer_than_the_timeout_of_the_job_type_fails_the_attempt(app, after):
+    """F49."""
+    ran = []
+
+    async def slow(job, call_next):
+        outcome = await call_next(job) if after else None
+        await asyncio.Event().wait()
+        return outcome
+
+    app.use(slow)
+
+    @app.job(name="work", timeout=0.1)
+    async def work():
+        ran.append(1)
+
+    outcome = await asyncio.wait_for(run(work), 20)
+    assert isinstance(outcome, Retry)
+    assert outcome.failure.type == "TimeoutError"
+    assert "slow, around work, took longer than its timeout of 0.1 s by itself" in outcome.failure.message
+    assert ran == [1] * after
+
+
+async def test_the_time_of_one_stands_still_while_what_it_calls_is_at_work(app):
+    seconds = 1.5
+
+    async def slow(job, call_next):
+        await asyncio.sleep(seconds / 3)
+        for _ in range(3):
+            await call_next(job)
+        return await call_next(job)
+
+    app.use(slow)
+
+    @app.job(name="work", timeout=seconds)
+    async def work():
+        await asyncio.sleep(seconds / 3)
+
+    assert await run(work) == Complete(None)
+
+
+async def test_a_task_that_one_has_left_behind_may_call_on(app):
+    left = []
+
+    async def leaves(job, call_next):
+        left.append(asyncio.ensure_future(call_next(job)))
+        return Complete("early")
+
+    app.use(leaves)
+
+    @app.job(name="work", timeout=10)
+    async def work():
+        return 1
+
+    assert await run(work) == Complete("early")
+    assert await left[0] == Complete(1)

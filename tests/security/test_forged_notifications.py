@@ -28,7 +28,8 @@ async def test_junk_on_the_channel_is_ignored_and_the_worker_goes_on_listening(d
     caplog.set_level(logging.WARNING)
     # so slow a poll that only a notification can start a job in time
     app = rj.App(dsn, migrate=True, poll_seconds=3600)
-    ran = []
+    ran, wakes = [], []
+    app.woken.subscribe(wakes.append)
 
     @app.job(name="work")
     async def work(n: int) -> None:
@@ -44,6 +45,7 @@ async def test_junk_on_the_channel_is_ignored_and_the_worker_goes_on_listening(d
             await until(lambda round_=round_: ran == [*range(round_ + 1)], seconds=10)
         await connection.close()
     assert not caplog.records
+    assert set(wakes) == {None, "default"}  # nobody is even asked whether junk is for him
 
 
 async def test_a_flood_of_forged_wakes_costs_fetches_one_at_a_time_and_no_job(dsn):

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from rxjobs.events import LoopBlocked
+from rxjobs.event_stream import EventStream
+from rxjobs.events import Event, JobStarted, LoopBlocked
 from rxjobs.services.watch import LoopWatch
 from rxjobs.testing import a_job, job_type
 from tests.waiting import until
@@ -39,6 +40,27 @@ async def test_a_loop_that_is_blocked_is_told_of_with_where_and_by_which_job_and
     assert 2 * SECONDS < event.seconds < 6 * SECONDS
     [told] = [record.getMessage() for record in caplog.records if "has not run for" in record.getMessage()]
     assert f"it is held up by job {job.id} (blocks)" in told
+    assert "time.sleep(4 * SECONDS)" in told
+
+
+async def test_a_slow_listener_of_events_is_told_of_and_not_the_job_that_it_was_told_of(watch, events, caplog):
+    """F49: it is called on the loop, and nobody can interrupt it there."""
+    stream = EventStream()
+    blocked = []
+
+    def slow(event: Event) -> None:
+        if isinstance(event, JobStarted) and not blocked:
+            blocked.append(event)
+            time.sleep(4 * SECONDS)
+
+    stream.subscribe(slow)
+    job = a_job(definition=job_type(lambda: None, name="told", events=stream))
+    await asyncio.sleep(SECONDS)
+    await job.definition.perform(job, None)
+    await until(lambda: events)
+    assert [event.job for event in events] == [None]
+    [told] = [record.getMessage() for record in caplog.records if "has not run for" in record.getMessage()]
+    assert "it is held up by a listener of app.events, told of job.start;" in told
     assert "time.sleep(4 * SECONDS)" in told
 
 
