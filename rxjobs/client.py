@@ -22,7 +22,7 @@ from rxjobs.stopping import spawn
 from rxjobs.store.encoding import to_json
 from rxjobs.store.joining import joined, whole
 from rxjobs.store.store import Store
-from rxjobs.store.twins import insert_unique, refusal
+from rxjobs.store.twins import insert_unique, insert_unique_anew, refusal
 from rxjobs.store.undone import until_done
 from rxjobs.store.waking import Waking
 
@@ -158,13 +158,9 @@ class Client:
         if not any(map(_unique, jobs)):
             return await self._store.insert_jobs(jobs, connection, notify=notify)
         if connection is None:
-            return await until_done(lambda: self._insert_unique(jobs, notify=notify, refuses=refuses))
+            return await until_done(lambda: insert_unique_anew(self._store, jobs, notify=notify, refuses=refuses))
         async with whole(connection):
             return await insert_unique(self._store, jobs, connection, notify=notify, refuses=refuses)
-
-    async def _insert_unique(self, jobs: Sequence[NewJob], *, notify: bool, refuses: bool) -> list[Enqueued]:
-        async with self._store.database.transaction() as ours:
-            return await insert_unique(self._store, jobs, ours, notify=notify, refuses=refuses)
 
     def _tell(self, jobs: Sequence[NewJob]) -> None:
         for (name, queue), count in Counter(map(_type_and_queue, jobs)).items():

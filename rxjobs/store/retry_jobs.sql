@@ -1,5 +1,6 @@
 -- Make those of the jobs $1 available at once that wait, or ended otherwise than completed; where attempts are used up, $2 more.
 -- $3 channel to notify, or NULL. Returns the ids that were: none whose unique key a job that has ended stands for.
+-- In the order of their keys, as insert_unique does, so that the two never wait for each other in a circle.
 WITH back AS (
     DELETE FROM {schema}.finished_jobs AS job
     WHERE id = ANY ($1::bigint[]) AND state IN ('discarded', 'cancelled')
@@ -14,6 +15,7 @@ WITH back AS (
     SELECT id, inserted_at, now(), attempted_at, 'available', attempt, greatest(max_attempts, attempt + $2::integer), priority,
            type, queue, args, meta, tags, errors, unique_key, unique_states
     FROM back
+    ORDER BY unique_key, id
     RETURNING id, queue
 ), changed AS (
     UPDATE {schema}.live_jobs

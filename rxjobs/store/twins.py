@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 from uuid import UUID
 
@@ -17,13 +18,33 @@ from rxjobs.store.store import Store
 
 T = TypeVar("T")
 
+ANEW = 10
+"""How often a transaction that does nothing else is begun anew for the sake of twins that have ended meanwhile."""
+
+
+class TwinsEnded(Exception):
+    """Some of the jobs were kept out by twins that are gone by now."""
+
+
+async def insert_unique_anew(store: Store, jobs: Sequence[NewJob], *, notify: bool, refuses: bool) -> list[Enqueued]:
+    """As insert_unique, in a transaction of its own, which begins anew where some are to be inserted once more.
+
+    Else it would hold some keys while it waits for others, in no order any more: in a circle with whoever does the same.
+    """
+    for time in range(ANEW + 1):
+        with suppress(TwinsEnded):
+            async with store.database.transaction() as ours:
+                return await insert_unique(store, jobs, ours, notify=notify, refuses=refuses, at_once=time < ANEW)
+    raise AssertionError("the last time it is not at once")
+
 
 async def insert_unique(
-    store: Store, jobs: Sequence[NewJob], connection: Connection, *, notify: bool, refuses: bool
+    store: Store, jobs: Sequence[NewJob], connection: Connection, *, notify: bool, refuses: bool, at_once: bool = False
 ) -> list[Enqueued]:
     """Insert jobs some of which are unique, in the connection's transaction; gives what there is of each then, in order.
 
-    Raises DuplicateJob, where it `refuses`, for a duplicate that was to be an error.
+    Raises DuplicateJob, where it `refuses`, for a duplicate that was to be an error; and TwinsEnded, where it is to be done
+    `at_once`, instead of inserting some once more.
     """
     found: list[Enqueued | None] = [None] * len(jobs)
     while missing := [place for place, one in enumerate(found) if one is None]:
@@ -41,6 +62,8 @@ async def insert_unique(
         for place, enqueued in own.items():
             found[place] = enqueued
         # a place that is still empty had a twin that is gone by now: once more
+        if at_once and None in found:
+            raise TwinsEnded
     return [one for one in found if one is not None]
 
 

@@ -46,6 +46,8 @@ class Sums:
 
     def record(self, value: float, context: Context | None = None) -> None:
         """Take a value in."""
+        if value != value:  # NaN: the sum would stay one for good
+            return
         place = bisect_left(self.bounds, value)
         self.buckets[place] += 1
         self.sum += value

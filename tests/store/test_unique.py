@@ -238,6 +238,28 @@ async def test_two_who_replace_the_same_jobs_in_opposite_orders_never_wait_for_e
     assert await connection.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
 
 
+async def test_who_is_to_insert_once_more_holds_no_key_meanwhile(app, connection, monkeypatch):
+    """Its twin ended between two of its statements. Held in no order any more, keys would be waited for in a circle."""
+    work, insert, rounds, first = a_type(app, rj.Unique(by=("args.user",))), app.store.insert_unique, [], []
+    twin = await work.enqueue(user=2)
+
+    async def insert_unique(*given, **how):
+        rounds.append(len(rounds))
+        if rounds == [0, 1]:
+            async with rj.App(app.dsn) as other, asyncio.timeout(20):
+                first.append(await other.enqueue(work.new(user=1)))
+        rows = await insert(*given, **how)
+        if rounds == [0]:
+            await connection.execute("DELETE FROM rxjobs.live_jobs WHERE id = $1", twin.id)
+        return rows
+
+    monkeypatch.setattr(app.store, "insert_unique", insert_unique)
+    one, two = await app.enqueue_many([work.new(user=user) for user in (1, 2)])
+    assert one == rj.Enqueued(first[0].id, "available", duplicate=True)
+    assert not two.duplicate
+    assert await count(connection) == 2
+
+
 async def test_one_that_has_begun_is_not_written_over(app, connection):
     work = a_type(app, rj.Unique(by=("args.user",), on_conflict="replace"))
     first = await work.enqueue(user=1, locale="de")

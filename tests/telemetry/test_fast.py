@@ -175,3 +175,11 @@ def test_prometheus_fetches_them_with_exemplars_and_the_names_that_the_dashboard
     ]
     assert line.split(" ")[1] == str(float(len(VALUES) + 1))
     assert line.split("{")[1].startswith(('instance="', "messaging"))
+
+
+def test_what_is_no_number_spoils_no_sum():
+    """As OpenTelemetry#5336: one NaN, and the sum was one for good."""
+    sums = Histograms().of(names.PROCESS_DURATION, {})
+    for value in (1.0, float("nan"), 2.0):
+        sums.record(value)
+    assert (sums.sum, sum(sums.buckets), sums.least, sums.most) == (3.0, 2, 1.0, 2.0)
