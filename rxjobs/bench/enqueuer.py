@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -28,11 +28,11 @@ class Client(Protocol):
     async def enqueue_many(self, numbers: Iterable[int]) -> object: ...
 
 
-async def main() -> None:
+async def main(opened: Callable[[Order], AbstractAsyncContextManager[Client]]) -> None:
     """Enqueue what stdin orders, and tell how long it took."""
     bench = await Bench.listen()
     order = await bench.order(Send)
-    async with _client(order) as client:
+    async with opened(order) as client:
         # the connections, and what is made once, are there
         await asyncio.gather(*(client.enqueue(-1) for _ in range(CALLERS)))
         await client.enqueue_many([-1])
@@ -106,4 +106,4 @@ WAYS = {"bulk": _bulk, "single": _single, "together": _together, "paced": _paced
 
 
 if __name__ == "__main__":
-    run(main())
+    run(main(_client))

@@ -7,8 +7,6 @@ from statistics import median
 
 import msgspec
 
-from rxjobs.bench.said import Runner
-
 Values = Mapping[str, float]
 """What was found of one case in one round, by the names of MEASURES."""
 
@@ -41,12 +39,12 @@ class Key(msgspec.Struct, frozen=True):
 
     scenario: str
     case: str
-    runner: Runner
+    runner: str
 
     @property
     def short(self) -> str:
-        """What it is called beside others of its scenario."""
-        return "raw" if self.runner == "raw" else self.case
+        """What it is called beside others of its scenario: of several that run one case, who it is."""
+        return self.case if self.runner == "rxjobs" else self.runner
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -56,6 +54,11 @@ class Found(msgspec.Struct, frozen=True):
     median: float
     least: float
     most: float
+
+    def told(self, digits: int) -> str:
+        """The median, and the range if there were rounds to range over."""
+        median = f"{self.median:,.{digits}f}"
+        return median if len(self.rounds) == 1 else f"{median} ({self.least:,.{digits}f}-{self.most:,.{digits}f})"
 
 
 class Ratio(Found, frozen=True):
@@ -70,7 +73,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     scenario: str
     case: str
     x: int | None
-    runner: Runner
+    runner: str
     measure: str
     unit: str
     found: Found
@@ -82,7 +85,7 @@ class Missing(msgspec.Struct, frozen=True):
 
     scenario: str
     case: str
-    runner: Runner
+    runner: str
     round: int
     reason: str
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import asyncpg
 
 from rxjobs.bench import raw
-from rxjobs.bench.said import Runner
+from rxjobs.bench.program import Program, ours, started
+from rxjobs.bench.said import Order, Runner
 from rxjobs.errors import InvalidOption
 from rxjobs.settings import SCHEMA
 from rxjobs.store import migrate
@@ -25,11 +27,16 @@ LONG_SECONDS = 900.0
 class Ground:
     """The schema, its rows, and a connection to look at them."""
 
-    def __init__(self, dsn: str, schema: str, connection: Connection, *, ours: bool) -> None:
+    def __init__(self, dsn: str, schema: str, connection: Connection, *, ours: bool, python: str = sys.executable) -> None:
         self.dsn = dsn
         self.schema = schema
         self._connection = connection
         self._ours = ours
+        self._python = python
+
+    def started(self, name: str, order: Order) -> AbstractAsyncContextManager[Program]:
+        """A program that is measured on this ground."""
+        return started(ours(self._python, name), order)
 
     async def lay(self, runner: Runner, type: str, count: int) -> None:
         """Have so many jobs ready and no other rows, and the tables as autovacuum leaves them."""
@@ -71,8 +78,11 @@ class Ground:
 
 
 @asynccontextmanager
-async def prepared(dsn: str | None, schema: str) -> AsyncIterator[Ground]:
-    """A schema of the bench's own, held against other benches, dropped at the end; raises InvalidOption or NoDatabase."""
+async def prepared(dsn: str | None, schema: str, python: str = sys.executable) -> AsyncIterator[Ground]:
+    """A schema of the bench's own, held against other benches, dropped at the end; raises InvalidOption or NoDatabase.
+
+    `python` is what runs the programs that are measured.
+    """
     if not SCHEMA.fullmatch(schema):
         raise InvalidOption(f"schema is a lower-case PostgreSQL name of at most 48 characters, not {schema!r:.100}")
     async with served(dsn) as reached:
@@ -85,7 +95,7 @@ async def prepared(dsn: str | None, schema: str) -> AsyncIterator[Ground]:
             await _take(connection, schema)
             await _make_anew(connection, schema)
             try:
-                yield Ground(reached, schema, connection, ours=is_embedded(dsn))
+                yield Ground(reached, schema, connection, ours=is_embedded(dsn), python=python)
             finally:
                 await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
         finally:

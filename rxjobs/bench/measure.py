@@ -13,7 +13,7 @@ import msgspec
 from rxjobs.bench.bodies import COMPUTING, NOTED, NOTHING, STAYING
 from rxjobs.bench.figures import Values
 from rxjobs.bench.ground import Ground
-from rxjobs.bench.program import Program, started
+from rxjobs.bench.program import Program
 from rxjobs.bench.said import Compute, Computed, Hop, Hopped, Level, Looked, Reached, Runner, Send, Sent, Way, Work
 
 CONCURRENCY = 50
@@ -75,7 +75,7 @@ async def drain(
         telemetry=telemetry, computing=computing, children=children,
     )  # fmt: skip
     async with AsyncExitStack() as stack:
-        programs = [await stack.enter_async_context(started("worker", order)) for _ in range(workers)]
+        programs = [await stack.enter_async_context(ground.started("worker", order)) for _ in range(workers)]
         for program in programs:
             program.go_on()
         # each may have started some that it has not told of yet; not until then is the database asked, which takes its time too
@@ -121,7 +121,7 @@ async def workers(ground: Ground, *, jobs: int, count: int) -> Values:
 async def enqueue(ground: Ground, *, runner: Runner, way: Way, count: int) -> Values:
     """Enqueue so many jobs, which nobody runs."""
     await ground.lay(runner, NOTED, 0)
-    async with started("enqueuer", _send(ground, runner, way, count)) as program:
+    async with ground.started("enqueuer", _send(ground, runner, way, count)) as program:
         program.go_on()
         sent = await program.ask(Sent)
     return {"rate": count / sent.seconds}
@@ -131,7 +131,10 @@ async def latency(ground: Ground, *, runner: Runner, count: int) -> Values:
     """Have an idle worker run twenty jobs a second: how long from the call that enqueues until the body starts."""
     await ground.lay(runner, NOTED, 0)
     work = Work(dsn=ground.dsn, schema=ground.schema, runner=runner, concurrency=CONCURRENCY, step=1)
-    async with started("worker", work) as worker, started("enqueuer", _send(ground, runner, "paced", count)) as enqueuer:
+    async with (
+        ground.started("worker", work) as worker,
+        ground.started("enqueuer", _send(ground, runner, "paced", count)) as enqueuer,
+    ):
         worker.go_on()
         await asyncio.sleep(SETTLE_SECONDS)
         enqueuer.go_on()
@@ -156,7 +159,7 @@ async def in_flight(ground: Ground, *, few: int, many: int) -> Values:
     """What a worker takes while so many jobs run in it, and then many more."""
     await ground.lay("rxjobs", STAYING, few)
     order = Work(dsn=ground.dsn, schema=ground.schema, runner="rxjobs", concurrency=many, step=few)
-    async with started("worker", order) as worker:
+    async with ground.started("worker", order) as worker:
         worker.go_on()
         at_few = await _at_rest(worker, few)
         await ground.add("rxjobs", STAYING, many - few)
@@ -175,7 +178,7 @@ async def compute(ground: Ground, *, jobs: int, children: int) -> Values:
 async def bare(ground: Ground, *, jobs: int, processes: int) -> Values:
     """Compute the same in so many processes that do nothing else: what the machine gives, whoever asks."""
     order = Compute(dsn=ground.dsn, schema=ground.schema, runner="raw", count=jobs, processes=processes)
-    async with started("bare", order) as program:
+    async with ground.started("bare", order) as program:
         program.go_on()
         computed = await program.ask(Computed)
     return {"rate": jobs / computed.seconds}
@@ -183,7 +186,7 @@ async def bare(ground: Ground, *, jobs: int, processes: int) -> Values:
 
 async def hop(ground: Ground, *, count: int) -> Values:
     """How long a call into a child process takes that does nothing there."""
-    async with started("hop", Hop(dsn=ground.dsn, schema=ground.schema, runner="rxjobs", count=count)) as program:
+    async with ground.started("hop", Hop(dsn=ground.dsn, schema=ground.schema, runner="rxjobs", count=count)) as program:
         program.go_on()
         hopped = await program.ask(Hopped)
     return {"hop": median(hopped.seconds) * 1e6}

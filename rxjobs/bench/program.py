@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from tempfile import TemporaryFile
 from typing import IO, TypeVar
@@ -97,18 +96,23 @@ class Program:
         return f"{self._name} ended too early: {words}"
 
 
+def ours(python: str, name: str) -> Sequence[str]:
+    """The command of a program of this package."""
+    # -P: a file in the current folder must not stand in for a module of Python's own
+    return python, "-P", "-m", f"rxjobs.bench.{name}"
+
+
 @asynccontextmanager
-async def started(name: str, order: Order) -> AsyncIterator[Program]:
-    """A program of this package that has set all up, and waits to be told to go on; raises NotMeasured where it ends instead."""
+async def started(command: Sequence[str], order: Order) -> AsyncIterator[Program]:
+    """A program that has set all up, and waits to be told to go on; raises NotMeasured where it ends instead."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RXJOBS_", "OTEL_"))}
     with TemporaryFile() as log:
-        # -P: a file in the current folder must not stand in for a module of Python's own
         # a group of its own: Ctrl-C in a terminal reaches the bench alone, which ends what it has started
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", f"rxjobs.bench.{name}",
+            *command,
             stdin=PIPE, stdout=PIPE, stderr=log, env=environment, process_group=0, limit=LONGEST_LINE,
         )  # fmt: skip
-        program = Program(name, process, log)
+        program = Program(command[-1].removeprefix("rxjobs.bench."), process, log)
         hearing = asyncio.ensure_future(program.hear())
         try:
             program.say(msgspec.json.encode(order))

@@ -37,6 +37,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds after which a case is given up: several times what the slowest machine needs."""
         return 60 + self.sizes.memory / 500
 
+    @property
+    def cases(self) -> list[Case]:
+        """Every one of the scenarios."""
+        return [case for scenario in self.scenarios for case in cases(scenario, self.sizes, self.levels)]
+
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was found, where, and how."""
@@ -52,19 +57,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run(wanted: Wanted, dsn: str | None, schema: str, view: View) -> Report:
     """Measure all that is wanted; raises InvalidOption or NoDatabase where it cannot be begun."""
-    with _stopped_by_sigterm(), _embedded_if(load({"dsn": dsn}).dsn) as found:
+    with stopped_by_sigterm(), embedded_if(load({"dsn": dsn}).dsn) as found:
         began, at = datetime.now(UTC), time.monotonic()
         machine = this_machine()
         async with prepared(found, schema) as ground:
-            bench = Run(wanted, ground, view)
-            await bench.measure()
+            bench = Run(wanted.cases, ground, view, limit=wanted.limit)
+            await bench.measure(wanted.rounds)
             return Report(
                 machine=machine,
                 server={**await ground.settings(), "embedded": is_embedded(found)},
                 began=began,
                 seconds=round(time.monotonic() - at, 1),
                 wanted=wanted,
-                figures=list(figures((case.subject for case in bench.cases), bench.rounds)),
+                figures=bench.figures,
                 missing=bench.missing,
             )
 
@@ -72,31 +77,38 @@ async def run(wanted: Wanted, dsn: str | None, schema: str, view: View) -> Repor
 class Run:
     """Goes through the rounds, and keeps what was found."""
 
-    def __init__(self, wanted: Wanted, ground: Ground, view: View) -> None:
-        self.cases = [case for scenario in wanted.scenarios for case in cases(scenario, wanted.sizes, wanted.levels)]
+    def __init__(self, cases: Sequence[Case], ground: Ground, view: View, *, limit: float) -> None:
+        """`limit` is the seconds after which a case is given up."""
         self.rounds: dict[Key, list[Values | None]] = {}
         self.missing: list[Missing] = []
-        self._wanted = wanted
+        self._cases = cases
         self._ground = ground
         self._view = view
+        self._limit = limit
 
-    async def measure(self) -> None:
+    @property
+    def figures(self) -> list[Figure]:
+        """All that was found, in the order of the cases."""
+        return list(figures((case.subject for case in self._cases), self.rounds))
+
+    async def measure(self, rounds: int) -> None:
         """Measure each case once in every round."""
-        self._view.expect(len(self.cases) * self._wanted.rounds)
-        for number in range(1, self._wanted.rounds + 1):
+        self._view.expect(len(self._cases) * rounds)
+        for number in range(1, rounds + 1):
             # each goes first in its turn, so that a machine that grows slower favours nobody
-            for case in self.cases if number % 2 else reversed(self.cases):
-                self.rounds.setdefault(case.subject.key, []).append(await self._measure(case, number))
+            for case in self._cases if number % 2 else reversed(self._cases):
+                name = f"round {number}" if rounds > 1 else ""
+                self.rounds.setdefault(case.subject.key, []).append(await self._measure(case, number, name))
 
-    async def _measure(self, case: Case, number: int) -> Values | None:
+    async def _measure(self, case: Case, number: int, round: str) -> Values | None:
         key = case.subject.key
-        name = f"{key.scenario}, {key.case}, {key.runner}" + (f", round {number}" if self._wanted.rounds > 1 else "")
+        name = ", ".join(filter(None, (key.scenario, key.case, key.runner, round)))
         self._view.begin(name)
         try:
-            async with asyncio.timeout(self._wanted.limit):
+            async with asyncio.timeout(self._limit):
                 values = await case.measure(self._ground)
         except (NotMeasured, TimeoutError) as error:
-            reason = str(error) or f"it was given up after {self._wanted.limit:.0f} s"
+            reason = str(error) or f"it was given up after {self._limit:.0f} s"
             self.missing.append(Missing(key.scenario, key.case, key.runner, number, reason))
             self._view.end(f"{name}: not measured: {reason}")
             return None
@@ -110,7 +122,7 @@ def told(values: Values) -> str:
 
 
 @contextmanager
-def _embedded_if(dsn: str | None) -> Iterator[str]:
+def embedded_if(dsn: str | None) -> Iterator[str]:
     """Where nobody names a server, one in a folder that is gone afterwards."""
     if dsn:
         yield dsn
@@ -122,7 +134,7 @@ def _embedded_if(dsn: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
+def stopped_by_sigterm() -> Iterator[None]:
     """Let SIGTERM end the bench as SIGINT does, in order, so that it leaves neither its schema nor a process behind."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None  # noqa: S101 - called from a coroutine

@@ -10,11 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rxjobs.bench.figures import MEASURES, Figure, Found
+from rxjobs.bench.figures import MEASURES, Figure
 from rxjobs.bench.run import Report
-from rxjobs.bench.said import Runner
 
-Cells = Mapping[tuple[str, str, Runner], Figure]
+Cells = Mapping[tuple[str, str, str], Figure]
 
 TITLES = {
     "throughput": "Throughput: jobs that do nothing, by how many run at once",
@@ -70,7 +69,7 @@ def _table(title: str, figures: Sequence[Figure]) -> Table:
     return table
 
 
-def _columns(figures: Sequence[Figure]) -> Iterator[tuple[str, Runner | None]]:
+def _columns(figures: Sequence[Figure]) -> Iterator[tuple[str, str | None]]:
     """Of each measure: rxjobs, raw if it was measured, and the ratio if there is one."""
     for measure in MEASURES:
         found = [one for one in figures if one.measure == measure]
@@ -82,18 +81,12 @@ def _columns(figures: Sequence[Figure]) -> Iterator[tuple[str, Runner | None]]:
             yield measure, None
 
 
-def _cell(cells: Cells, case: str, measure: str, runner: Runner | None, *, named: bool) -> str:
+def _cell(cells: Cells, case: str, measure: str, runner: str | None, *, named: bool) -> str:
     one = cells.get((case, measure, runner or "rxjobs"))
     if one is None:
         return ""
     if runner is not None:
-        return _over(one.found, MEASURES[measure].digits)
+        return one.found.told(MEASURES[measure].digits)
     if one.ratio is None:
         return ""
-    return _over(one.ratio, 2) + (f" of {one.ratio.of}" if named else "")
-
-
-def _over(found: Found, digits: int) -> str:
-    """The median, and the range if there were rounds to range over."""
-    median = f"{found.median:,.{digits}f}"
-    return median if len(found.rounds) == 1 else f"{median} ({found.least:,.{digits}f}-{found.most:,.{digits}f})"
+    return one.ratio.told(2) + (f" of {one.ratio.of}" if named else "")

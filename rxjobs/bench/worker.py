@@ -44,14 +44,14 @@ async def _work(order: Work, tally: Tally, bench: Bench) -> None:
         tell(Ready())
         if await bench.says_on():
             async with app.running(pipeline) as running:
-                await _until_ended(running.wait(), tally, bench)
+                await until_ended(running.wait(), tally, bench)
 
 
 async def _work_bare(order: Work, tally: Tally, bench: Bench) -> None:
     async with RawWorker.connected(order.dsn, order.schema, order.concurrency, bodies(tally)) as worker:
         tell(Ready())
         if await bench.says_on():
-            await _until_ended(worker.run(), tally, bench)
+            await until_ended(worker.run(), tally, bench)
 
 
 def _telemetry(level: Level) -> Telemetry:
@@ -68,7 +68,7 @@ def _count(event: Event, tally: Tally) -> None:
         tally.count(event.monotonic_time / 1e9)
 
 
-async def _until_ended(work: Coroutine[Any, Any, None], tally: Tally, bench: Bench) -> None:
+async def until_ended(work: Coroutine[Any, Any, None], tally: Tally, bench: Bench) -> None:
     """Answer looks beside the work, until the bench has no more to say; raises what the work does."""
     working, answering = asyncio.ensure_future(work), asyncio.ensure_future(_answer(tally, bench))
     try:

@@ -62,8 +62,9 @@ async def test_what_cannot_be_measured_is_said_with_the_last_words_of_its_progra
     await connection.execute(f"DROP TABLE {SCHEMA}.migrations")
     await connection.close()
     told = io.StringIO()
-    run = Run(Wanted(scenarios=["telemetry"], sizes=TINY, rounds=1, levels=["off"]), ground, Lines(told))
-    await run.measure()
+    wanted = Wanted(scenarios=["telemetry"], sizes=TINY, rounds=1, levels=["off"])
+    run = Run(wanted.cases, ground, Lines(told), limit=wanted.limit)
+    await run.measure(wanted.rounds)
     (missing,) = run.missing
     assert missing.reason.startswith("worker ended too early: rxjobs.errors.NotMigrated: "), missing
     assert missing.reason in told.getvalue()

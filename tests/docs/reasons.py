@@ -19,6 +19,7 @@ LINES = {
     ".ci/run": "it runs this",
     "rxjobs web": "tests/cli/test_web.py starts it",
     "rxjobs bench": "takes minutes; tests/bench_command runs small ones",
+    "python -m tests.peers": "makes environments of the peers, and takes minutes; tests/bench_command/test_peers.py runs our side",
     "docker compose up": "no container engine where this is built; tests/observability holds its files to their schemas",
     "pip install": "the environment of the tests stays as it is; that the extra is there is looked up",
     "python -m venv": "the environment of the tests stays as it is",
