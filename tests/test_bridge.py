@@ -20,7 +20,8 @@ FORBIDDEN = {
     "perform.py": {"reactivex"},
 }
 KNOWN = {
-    ("sources/postgres.py", "asyncpg"): "the classes of its errors: an outcome that is refused is not a database that is away",
+    ("sources/postgres.py", "asyncpg"): "the class of its rows",
+    ("sources/outcomes.py", "asyncpg"): "the classes of its errors: an outcome that is refused is not a database that is away",
     ("services/lease.py", "asyncio"): "the heartbeat has a thread and an event loop of its own, so that no job can hold it up",
 }
 """What is let be, and why."""

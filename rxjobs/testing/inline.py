@@ -189,7 +189,7 @@ class _Here:
             value, error = None, None
             try:
                 value = refuse_unrun(context.run(call.invoke))
-            except BaseException as raised:
+            except BaseException as raised:  # it is the caller's to know
                 error = raised if not isinstance(raised, StopIteration) else RuntimeError(f"the job raised {raised!r}")
             loop.call_soon_threadsafe(settle, value, error)
 
@@ -208,7 +208,7 @@ class _Here:
         def elsewhere() -> None:
             try:
                 answers.append(context.run(work))
-            except BaseException as error:
+            except BaseException as error:  # raised where the work is waited for
                 errors.append(error)
             finally:
                 self._todo.put(None)

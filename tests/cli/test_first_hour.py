@@ -301,18 +301,25 @@ def test_what_a_worker_cannot_do_stands_in_its_log_in_a_few_lines(rxjobs):
     assert len([line for line in said.splitlines() if line.startswith("    ")]) <= 4  # where it is held up, and no more
 
 
-@pytest.mark.parametrize("when", ["while it imports", "while it connects"])
-def test_ctrl_c_before_anything_runs_is_no_traceback(rxjobs, when):
-    if when == "while it imports":
-        rxjobs.write("long.py", "from pathlib import Path\nimport time\nPath('begun').touch()\ntime.sleep(60)\n")
-    else:
-        rxjobs.write(
-            "long.py",
-            "import socket\nfrom pathlib import Path\nimport rxjobs as rj\nsilent = socket.create_server(('127.0.0.1', 0))\n"
-            "app = rj.App(f'postgresql://127.0.0.1:{silent.getsockname()[1]}/x')\napp.job(name='x')(print)\nPath('begun').touch()\n",
-        )
+def test_ctrl_c_while_it_imports_is_no_traceback(rxjobs):
+    rxjobs.write("long.py", "from pathlib import Path\nimport time\nPath('begun').touch()\ntime.sleep(60)\n")
     process = rxjobs.start("run", "long:app")
     until(lambda: (rxjobs.folder / "begun").exists())
+    ends_by_ctrl_c(rxjobs, process)
+
+
+def test_ctrl_c_while_it_connects_is_no_traceback(rxjobs):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dsn = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/x"
+        rxjobs.write("long.py", f"import rxjobs as rj\napp = rj.App('{dsn}')\napp.job(name='x')(print)\n")
+        process = rxjobs.start("run", "long:app")
+        silent.settimeout(60)
+        connection, _ = silent.accept()
+        with connection:
+            ends_by_ctrl_c(rxjobs, process)
+
+
+def ends_by_ctrl_c(rxjobs, process):
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) in (0, 130)
     assert "Traceback" not in rxjobs.read("stderr")

@@ -77,7 +77,7 @@ def said(rxjobs, words):
 
 def end(rxjobs, process):
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert all(map(is_gone, {int(pid) for _, _, pid in ran(rxjobs)}))
 
 
@@ -89,7 +89,7 @@ def test_two_processes_share_the_work_and_drain_together(rxjobs):
     process.send_signal(signal.SIGINT)
     until(lambda: rxjobs.read("stderr").count("SIGINT: stopping") == 2)
     rxjobs.write("go", "")
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert list(rxjobs.states().values()).count("completed") >= 2
     assert set(rxjobs.states().values()) <= {"completed", "available"}
     assert all(map(is_gone, rxjobs.pids()))
@@ -123,7 +123,7 @@ def test_processes_drain_when_their_supervisor_is_killed(rxjobs):
 def test_a_process_that_breaks_again_and_again_is_given_up(rxjobs):
     rxjobs.write("breaks.py", "import os\nos._exit(1)\n")
     process = rxjobs.start("run", "breaks:app", "--processes", "2")
-    assert process.wait(20) == 1
+    assert process.wait(60) == 1
     assert rxjobs.read("stderr").count("is started again") == 2
     assert rxjobs.read("stderr").count("is not started again") == 1
 
@@ -132,7 +132,7 @@ def test_processes_that_end_by_themselves_end_it_all_whatever_lies_in_the_folder
     rxjobs.write("queue.py", "raise ValueError('a module of Python itself was hidden')\n")
     rxjobs.write("short.py", "import reactivex as rx\nimport rxjobs as rj\napp = rj.App()\napp.pipeline(rx.empty())\n")
     process = rxjobs.start("run", "short:app", "--processes", "2")
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert rxjobs.read("stderr").count("stopped") == 2
 
 
@@ -228,7 +228,7 @@ def test_sigterm_while_one_drains_for_its_successor_ends_all_in_order(rxjobs):
     process.terminate()
     until(lambda: rxjobs.read("stderr").count("SIGTERM: stopping") == 3)
     rxjobs.write("go", "")
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert set(rxjobs.states().values()) <= {"completed", "available"}
     assert rxjobs.read("notes").count("began") == rxjobs.read("notes").count("ended") >= 2
     assert all(map(is_gone, rxjobs.pids()))
@@ -246,7 +246,7 @@ def test_sigterm_while_a_successor_starts_ends_both_in_order(rxjobs):
     process.terminate()
     said(rxjobs, "SIGTERM: stopping")
     rxjobs.write("go", "")
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert rxjobs.states() == {1: "completed"}
     assert len(both) == 2
     assert all(map(is_gone, both))

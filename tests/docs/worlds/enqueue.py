@@ -17,16 +17,17 @@ await pool.execute("CREATE TABLE orders (id int)")
 
 # Django is set up once a process
 ground.in_a_program["transaction.atomic"] = f"""
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 import django
 from django.conf import settings
 import rxjobs as rj
 
 where = urlsplit({dsn!r})
+more = parse_qs(where.query)
 settings.configure(
     DATABASES={{"default": {{
         "ENGINE": "django.db.backends.postgresql", "NAME": where.path[1:], "USER": where.username, "PASSWORD": where.password or "",
-        "HOST": where.hostname or "{dsn}".rpartition("host=")[2].replace("%2F", "/"), "PORT": where.port or "",
+        "HOST": where.hostname or more["host"][0], "PORT": where.port or more.get("port", [""])[0],
     }}}},
     INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth"],
 )
