@@ -7,7 +7,7 @@ import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -118,7 +118,7 @@ class Database:
             rows: list[asyncpg.Record] = await connection.fetch(sql, *args, timeout=timeout)
             return rows
         finally:
-            await pool.release(connection, timeout=2)
+            await _give_back(pool, connection)
             self._tell(POOL, got - began, time.monotonic() - got)
 
     @property
@@ -160,7 +160,7 @@ class Database:
             async with connection.transaction():
                 yield connection
         finally:
-            await pool.release(connection, timeout=2)
+            await _give_back(pool, connection)
 
     def _tell_what_is_amiss(self) -> None:
         if self.is_behind_pooler:
@@ -249,6 +249,12 @@ async def _close(pool: asyncpg.Pool[Any]) -> None:
 
 _REFUSALS = (asyncpg.PostgresError, ssl.SSLError)
 _ANY = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+
+
+async def _give_back(pool: asyncpg.Pool[Any], connection: Connection) -> None:
+    """Return a connection. Where it takes long to rid it of a cancelled statement, asyncpg ends it; the caller need not know."""
+    with suppress(TimeoutError):
+        await pool.release(connection, timeout=2)
 
 
 async def _keep(connection: asyncpg.Connection[Any]) -> None:

@@ -24,7 +24,7 @@ from rxjobs.testing.watched import Watched, runs
 from tests.operators.dispatched import Runs, a_type_of, taking
 from tests.virtual import on_virtual_time
 
-REFERENCE = int(os.environ.get("RXJOBS_REFERENCE_JOBS", "20000"))
+REFERENCE = int(os.environ.get("RXJOBS_REFERENCE_JOBS", "8000"))
 """Jobs of the reference scenario."""
 
 

@@ -24,7 +24,7 @@ from rxjobs.runner import Running
 from rxjobs.testing import MemorySource, a_job, job_type, virtually
 from rxjobs.testing.watched import Watched, runs
 
-EXAMPLES = int(os.environ.get("RXJOBS_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("RXJOBS_EXAMPLES", "100"))
 JOBS = 30
 MOST_OPERATORS = 8
 ATTEMPTS = 3
