@@ -59,8 +59,8 @@ RESTARTS = 1.0, 30.0
 """Seconds until a service that failed is started again: the first time, and at most."""
 POLLS = 10
 """For how many polls a job has been ready before whoever looks on is told that nobody takes it."""
-UNSERVED_SECONDS = 60.0
-"""How often jobs are looked for that nobody takes."""
+UNSERVED_SECONDS, HORIZON_SECONDS, ROOM_SECONDS = 60.0, 30.0, 10.0
+"""How often jobs are looked for that nobody takes, what pins the vacuum horizon, and the room for notifications."""
 LEAVE_SECONDS = 2.0
 
 
@@ -193,8 +193,8 @@ class Node:
             "declare": declare(store, self.id, self._crons.columns),
             "cancel": self._looks.cancelling.pipe(ops.do_action(running.cancel)),
             "prune": prune(store, leadership, how.keep, emit, how.keep_discarded),
-            "horizon": horizon(store, leadership, emit=emit).pipe(ops.do_action(vitals.saw_horizon)),
-            "room": room(store, leadership, emit=emit).pipe(ops.do_action(vitals.saw_notifications)),
+            "horizon": horizon(store, leadership, emit=emit, every_seconds=HORIZON_SECONDS).pipe(ops.do_action(vitals.saw_horizon)),
+            "room": room(store, leadership, emit=emit, every_seconds=ROOM_SECONDS).pipe(ops.do_action(vitals.saw_notifications)),
             "lost claims": lost_claims(store, self.id, held, every_seconds=how.heartbeat_seconds),
             "serve": serve(store, self.id, lambda: running.ledgers),
             "unserved": unserved(store, leadership, emit=emit, every_seconds=UNSERVED_SECONDS),

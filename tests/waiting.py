@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def until(fact: Callable[[], Any], *, seconds: float = 30.0, every: float = 0.02) -> Any:
+async def until(fact: Callable[[], Any], *, seconds: float = 60.0, every: float = 0.02) -> Any:
     """Wait for a fact, and give what it is; fails with what it was last."""
     found = None
     try:

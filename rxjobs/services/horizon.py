@@ -18,12 +18,11 @@ from rxjobs.store.store import Store
 
 log = logging.getLogger("rxjobs.horizon")
 
-EVERY_SECONDS = 30.0
 LONG_SECONDS = 60.0
 
 
 def horizon(
-    store: Store, leadership: Leadership, *, emit: Emit, every_seconds: float = EVERY_SECONDS, long_seconds: float = LONG_SECONDS
+    store: Store, leadership: Leadership, *, emit: Emit, every_seconds: float, long_seconds: float = LONG_SECONDS
 ) -> Observable[float]:
     """For how many seconds the vacuum horizon has been pinned, again and again; while this node does not lead, 0.
 

@@ -14,7 +14,6 @@ from rxjobs.store.store import Store
 
 log = logging.getLogger("rxjobs.notifications")
 
-EVERY_SECONDS = 10.0
 FULL = 0.5
 """The part of the room from which on rxjobs notifies nobody, since where all of it is taken, whoever notifies is refused."""
 ADVICE = (
@@ -23,7 +22,7 @@ ADVICE = (
 )
 
 
-def room(store: Store, leadership: Leadership, *, emit: Emit, every_seconds: float = EVERY_SECONDS) -> Observable[float]:
+def room(store: Store, leadership: Leadership, *, emit: Emit, every_seconds: float) -> Observable[float]:
     """Which part of the server's room for notifications is taken (0 to 1), again and again; while this node does not lead, 0.
 
     That notifying has ceased is told of once, and that it has begun again.

@@ -18,7 +18,6 @@ from rxjobs.store.store import Store
 
 log = logging.getLogger("rxjobs.unserved")
 
-EVERY_SECONDS = 60.0
 WAITED_SECONDS = 300.0
 """For how long a job has been ready before it is asked who takes it: in a deployment the new nodes may come last."""
 SHARE = 100
@@ -33,7 +32,7 @@ def unserved(
     leadership: Leadership,
     *,
     emit: Emit,
-    every_seconds: float = EVERY_SECONDS,
+    every_seconds: float,
     waited_seconds: float = WAITED_SECONDS,
 ) -> Observable[int]:
     """How many jobs nobody takes, again and again; while this node does not lead, 0. Each step is told of once."""

@@ -179,7 +179,8 @@ INTERNAL = (
 
 async def test_each_question_of_a_node_may_stay_without_an_answer(dsn, connection, unhandled, monkeypatch, caplog):
     """As pg-boss#365 (row 39): of each kind one is done and its link is cut; nothing but a line in the log comes of it."""
-    monkeypatch.setattr(node, "UNSERVED_SECONDS", 0.3)
+    for interval in ("UNSERVED_SECONDS", "HORIZON_SECONDS", "ROOM_SECONDS"):
+        monkeypatch.setattr(node, interval, 0.3)
     dead = await a_node(connection, seconds=-1)
     lost = await a_claimed_row(connection, dead)
     async with Proxy(dsn) as proxy:

@@ -47,10 +47,11 @@ for new in (*map(shop.send_letter.new, (1, 2, 3, 40)), shop.render.new(1), shop.
 
 
 async def are_seen() -> bool:
-    """Whether all have been run, and the node has told of that."""
+    """Whether all have been run and written down, and the node has told of that."""
     [node] = await shop.app.nodes.list()
     breakers = await shop.app.breakers.list()
-    return (node.completed, node.failed, len(node.pipelines)) == (4, 2, 3) and any(one.state == "open" for one in breakers)
+    held = sum(pipeline.held for pipeline in node.pipelines)
+    return (node.completed, node.failed, len(node.pipelines), held) == (4, 2, 3, 0) and any(one.state == "open" for one in breakers)
 
 
 await until(are_seen, seconds=60)
