@@ -17,8 +17,8 @@ from rxjobs.scope import Scope, scope_here
 from rxjobs.services.autoscale import Full, autoscale
 from rxjobs.source import Control, Controlled, Source
 
-TURN = 2_000_000
-"""How long jobs are handed on in one go, ns."""
+TURN = 0.002
+"""Seconds for which jobs are handed on in one go."""
 REST = 0.02
 """Seconds for which a source that was notified of jobs, and had none left, is not asked for another notification: of a herd that
 hears of one job all but one ask in vain."""
@@ -193,10 +193,11 @@ class _Pulling:
 
     def _emit_some(self) -> None:
         """Hand on what was fetched, for a moment: then what has ended is written down, and others on the loop get their turn."""
-        end = now() + TURN
+        time = self._scope.scheduler.loop.time  # the loop's own: on virtual time a busy machine changes no order
+        end = time() + TURN
         self._is_emitting = True
         # once disposed it is handed on to nobody, who drops it
-        while self._fetched_jobs and (self._ended or now() < end):
+        while self._fetched_jobs and (self._ended or time() < end):
             try:
                 # popped, so that a job which an operator drops is let go at once
                 self._observer.on_next(self._fetched_jobs.popleft())

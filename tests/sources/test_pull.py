@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -458,6 +459,20 @@ async def test_what_is_dropped_after_it_is_finished_is_settled_as_it_ended():
         assert {one.job.args["n"]: type(one.outcome) for one in source.settled} == {
             0: rj.Complete, 1: rj.Discard, 2: rj.Complete, 3: rj.Discard,
         }  # fmt: skip
+
+
+@on_virtual_time
+async def test_on_virtual_time_a_busy_machine_does_not_change_when_jobs_are_handed_on():
+    order: list[Any] = []
+
+    def take(job: rj.Job) -> None:
+        asyncio.get_running_loop().call_soon(order.append, "another's turn")
+        time.sleep(0.003)  # longer than jobs are handed on in one go, were that real time
+        order.append(job.args["n"])
+
+    async with runs(rj.pull(MemorySource(jobs(3)), max_demand=3).pipe(ops.do_action(take), rj.complete(), rj.ack())):
+        await asyncio.sleep(1)
+    assert order == [0, 1, 2, *["another's turn"] * 3]
 
 
 @on_virtual_time
