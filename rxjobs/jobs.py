@@ -27,7 +27,6 @@ from rxjobs.results import Ended
 from rxjobs.store.encoding import Filters, job_from_row, plain
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
-from rxjobs.store.undone import until_done
 
 log = logging.getLogger("rxjobs.jobs")
 
@@ -204,17 +203,16 @@ class Jobs:
         self, ids: Sequence[int], attempts: int, base: datetime | None, after: float, apart: float
     ) -> tuple[int, datetime]:
         """As _retry, spread over time; gives how many were, and the instant from which their times are counted."""
+        count = 0
         while True:
             try:
-                return await until_done(lambda ids=ids: self._redrive_once(ids, attempts, base, after, apart))  # type: ignore[misc]
+                back, ids, base = await self._store().redrive_jobs(ids, attempts, base, after + count * apart, apart)
             except asyncpg.UniqueViolationError:
                 ids = await self._without_twins(ids)
-
-    async def _redrive_once(
-        self, ids: Sequence[int], attempts: int, base: datetime | None, after: float, apart: float
-    ) -> tuple[int, datetime]:
-        back, base = await self._store().redrive_jobs(ids, attempts, base, after, apart)
-        return len(back), base
+            else:
+                count += len(back)
+                if not ids:
+                    return count, base
 
     async def _without_twins(self, ids: Sequence[int]) -> Sequence[int]:
         """Those of the jobs whose unique key no other job has by now; the others stay ended, or are cancelled if they waited."""
@@ -227,11 +225,15 @@ class Jobs:
 
     async def _retry(self, ids: Sequence[int], attempts: int) -> set[int]:
         """All but those whose unique key another job has by now: these stay ended, or are cancelled if they waited."""
-        while True:
+        back = set[int]()
+        while ids:
             try:
-                return await self._store().retry_jobs(ids, attempts)
+                some, ids = await self._store().retry_jobs(ids, attempts)
             except asyncpg.UniqueViolationError:
                 ids = await self._without_twins(ids)
+            else:
+                back |= some
+        return back
 
     async def _apply(
         self,
@@ -243,18 +245,15 @@ class Jobs:
         if (ids is None) == (not filters):
             raise InvalidOption("say which jobs: by id, or by filters such as state='discarded', queue=, type=, tags=")
 
-        async def changed_of(some: Sequence[int]) -> int:
-            return len(await until_done(lambda: change(some)))
-
         if ids is not None:
-            return await changed_of([ids] if isinstance(ids, int) else list(ids))
+            return len(await change([ids] if isinstance(ids, int) else list(ids)))
         unknown = filters.keys() - {"state", "queue", "type", "tags"}
         if unknown:
             raise InvalidOption(f"jobs are filtered by state, queue, type and tags, not by {', '.join(sorted(unknown))}")
         wanted = _filters(filters.get("state"), filters.get("queue"), filters.get("type"), filters.get("tags"))
         changed, above = 0, 0
         while page := await self._store().find_jobs(wanted, above, BATCH):
-            changed += await changed_of(page)
+            changed += len(await change(page))
             above = page[-1]
         return changed
 

@@ -186,11 +186,13 @@ class PostgresSource:
 
     async def keep_progress(self, reports: Sequence[Report]) -> None:
         """Write down how far jobs say that they have come."""
-        jobs = [one.job for one in reports]
-        said = [to_json({"fraction": one.fraction, "message": one.message}).decode() for one in reports]
-        await self._node.store.save_progress(
-            self._node.id, [job.id for job in jobs], [job.attempt for job in jobs], [job.attempted_at for job in jobs], said
-        )
+        while reports:
+            jobs = [one.job for one in reports]
+            said = [to_json({"fraction": one.fraction, "message": one.message}).decode() for one in reports]
+            _, left = await self._node.store.save_progress(
+                self._node.id, [job.id for job in jobs], [job.attempt for job in jobs], [job.attempted_at for job in jobs], said
+            )
+            reports = [one for one in reports if one.job.id in left]
 
     def _freed_of(self, count: int) -> None:
         self._node.looks.controls.hold(self.queue, -count)

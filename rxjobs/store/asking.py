@@ -8,7 +8,7 @@ import asyncpg
 
 from rxjobs.store.database import LONG_TIMEOUT, STATEMENT_TIMEOUT, Connection, Database
 from rxjobs.store.statements import statement
-from rxjobs.store.undone import unheard_at_worst
+from rxjobs.store.undone import unheard_at_worst, until_done
 
 Rows = list[asyncpg.Record]
 
@@ -42,6 +42,17 @@ class Asking:
             return rows
         timeout = LONG_TIMEOUT if name in LONG else STATEMENT_TIMEOUT
         return await unheard_at_worst(lambda: self.database.fetch(sql, *args, on=LINE_OF.get(name), timeout=timeout))
+
+    async def _some(self, name: str, *args: Any, connection: Connection | None = None) -> tuple[Rows, list[int]]:
+        """What a statement has changed that waits for nobody but whoever has locked the first of its jobs; and what it left.
+
+        It is done again where others were in its way, which cannot be within a caller's transaction.
+        """
+        if connection is not None:
+            rows = await self._run(name, *args, connection=connection)
+        else:
+            rows = await until_done(lambda: self._run(name, *args))
+        return [row for row in rows if not row["is_left"]], [row["id"] for row in rows if row["is_left"]]
 
 
 def ids_of(rows: Rows) -> set[int]:

@@ -1,11 +1,19 @@
 -- Cancel those of the jobs $1 that wait, or that the dead node $2 had, and cannot go on: another job stands for their unique key, as
 -- $3 says of each. Returns the ids that were.
-WITH gone AS (
+-- Locked first, in the order of their ids, so that two who cancel the same ones never wait for each other in a circle.
+WITH asked AS MATERIALIZED (
+    SELECT id
+    FROM {schema}.live_jobs
+    WHERE id = ANY ($1::bigint[]) AND NOT state = ANY (unique_states)
+      AND (state <> 'executing'
+           OR node = $2 AND EXISTS (SELECT FROM {schema}.nodes AS dead WHERE dead.id = $2 AND expires_at < now()))
+    ORDER BY id
+    FOR UPDATE
+), gone AS (
     DELETE FROM {schema}.live_jobs AS job
-    USING unnest($1::bigint[], $3::bigint[]) AS given (id, twin)
-    WHERE job.id = given.id AND NOT job.state = ANY (job.unique_states)
-      AND (job.state <> 'executing'
-           OR job.node = $2 AND EXISTS (SELECT FROM {schema}.nodes WHERE id = $2 AND expires_at < now()))
+    USING asked
+    JOIN unnest($1::bigint[], $3::bigint[]) AS given (id, twin) ON given.id = asked.id
+    WHERE job.id = ANY ($1::bigint[]) AND job.id = asked.id
     RETURNING job.*, given.twin
 )
 INSERT INTO {schema}.finished_jobs (state, id, inserted_at, scheduled_at, attempted_at, attempt, max_attempts, priority, node,

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from rxjobs.store.asking import Asking
 from rxjobs.store.encoding import Filters
+from rxjobs.store.undone import until_done
 
 
 class DeadStatements(Asking):
@@ -21,10 +22,10 @@ class DeadStatements(Asking):
 
     async def redrive_jobs(
         self, ids: Sequence[int], attempts: int, since: datetime | None, after: float, apart: float
-    ) -> tuple[list[int], datetime]:
+    ) -> tuple[list[int], list[int], datetime]:
         """Bring dead letters back, the first `after` seconds after an instant (None: now), the others each `apart` seconds later.
 
-        Gives the ids of those that were, and the instant.
+        Gives the ids of those that were, of those that are left for another time, and the instant.
         """
-        (row,) = await self._run("redrive_jobs", ids, attempts, since, after, apart, self._notify)
-        return row["ids"], row["since"]
+        (row,) = await until_done(lambda: self._run("redrive_jobs", ids, attempts, since, after, apart, self._notify))
+        return row["ids"], row["ids_left"], row["since"]

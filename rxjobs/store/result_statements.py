@@ -38,9 +38,12 @@ class ResultStatements(Asking):
 
     async def cancel_jobs(self, ids: Sequence[int]) -> set[int]:
         """Cancel jobs that wait, and have those stopped that are executing; gives the ids of both."""
-        rows = await self._run("cancel_jobs", ids, self._notify)
-        self._tell_ends({row["id"] for row in rows if not row["is_executing"]})
-        return ids_of(rows)
+        found, left = set[int](), list(ids)
+        while left:
+            rows, left = await self._some("cancel_jobs", left, self._notify)
+            self._tell_ends({row["id"] for row in rows if not row["is_executing"]})
+            found |= ids_of(rows)
+        return found
 
     async def ended_jobs(self, ids: Sequence[int]) -> Rows:
         """Those jobs that have ended, with their results, and those that are not there."""
@@ -53,9 +56,10 @@ class ResultStatements(Asking):
         attempts: Sequence[int],
         attempted_at: Sequence[datetime | None],
         progress: Sequence[str],
-    ) -> set[int]:
-        """Write down how far jobs have come, where the node still has these claims; gives the ids of those."""
-        return ids_of(await self._run("save_progress", node, ids, attempts, attempted_at, progress))
+    ) -> tuple[set[int], set[int]]:
+        """Write down how far jobs have come, where the node still has these claims; gives those ids, and those that are left."""
+        rows, left = await self._some("save_progress", node, ids, attempts, attempted_at, progress)
+        return ids_of(rows), set(left)
 
     async def read_progress(self, id_: int) -> tuple[str | None, bool]:
         """How far a job says that it has come (JSON), and whether it has ended or is not there."""

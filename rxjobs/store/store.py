@@ -360,13 +360,18 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
         """How many jobs there are by state."""
         return {row["state"]: row["jobs"] for row in await self._run("count_jobs", *filters.columns())}
 
-    async def retry_jobs(self, ids: Sequence[int], attempts: int) -> set[int]:
-        """Make jobs available at once."""
-        return ids_of(await self._run("retry_jobs", ids, attempts, self._notify))
+    async def retry_jobs(self, ids: Sequence[int], attempts: int) -> tuple[set[int], list[int]]:
+        """Make jobs available at once; gives the ids of those that were, and of those that are left for another time."""
+        rows, left = await self._some("retry_jobs", ids, attempts, self._notify)
+        return ids_of(rows), left
 
     async def delete_jobs(self, ids: Sequence[int], connection: Connection | None = None) -> set[int]:
         """Delete jobs that are not executing."""
-        return ids_of(await self._run("delete_jobs", ids, connection=connection)) if ids else set()
+        deleted, left = set[int](), list(ids)
+        while left:
+            rows, left = await self._some("delete_jobs", left, connection=connection)
+            deleted |= ids_of(rows)
+        return deleted
 
     def _acked(self, ids: set[int]) -> set[int]:
         if self.ends_awaited:

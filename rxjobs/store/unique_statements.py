@@ -9,6 +9,7 @@ from rxjobs.definition import NewJob
 from rxjobs.store.asking import Asking, Rows, ids_of
 from rxjobs.store.database import Connection
 from rxjobs.store.encoding import NewRows, replacing_columns, unique_columns
+from rxjobs.store.undone import until_done
 
 
 class UniqueStatements(Asking):
@@ -38,4 +39,4 @@ class UniqueStatements(Asking):
 
     async def cancel_twins(self, ids: Sequence[int], dead_node: UUID | None, twins: Sequence[int]) -> set[int]:
         """Cancel jobs that cannot go on since their twins stand for their unique keys."""
-        return ids_of(await self._run("cancel_twins", ids, dead_node, twins))
+        return ids_of(await until_done(lambda: self._run("cancel_twins", ids, dead_node, twins)))

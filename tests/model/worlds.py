@@ -234,7 +234,7 @@ class Postgres(Memory):
 
     def retry(self, ids: Collection[int]) -> set[int]:
         back = super().retry(ids)
-        assert self._do(self._store.retry_jobs(list(ids), 1)) == back
+        assert self._do(self._store.retry_jobs(list(ids), 1)) == (back, [])
         return back
 
     def pause(self, node: UUID | None) -> bool:

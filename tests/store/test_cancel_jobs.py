@@ -117,8 +117,8 @@ async def test_progress_is_written_for_the_current_claim_alone(store, connection
     id_ = await a_claimed_row(connection, node, attempt=2)
     said = '{"message": "half", "fraction": 0.5}'
     for attempt, at in [(1, CLAIMED_AT), (2, None)]:
-        assert await store.save_progress(node, [id_], [attempt], [at], [said]) == set()
-    assert await store.save_progress(node, [id_], [2], [CLAIMED_AT], [said]) == {id_}
+        assert await store.save_progress(node, [id_], [attempt], [at], [said]) == (set(), set())
+    assert await store.save_progress(node, [id_], [2], [CLAIMED_AT], [said]) == ({id_}, set())
     assert await store.read_progress(id_) == (said, False)
     await store.ack_completed([id_], node, 2)
     assert await store.read_progress(id_) == (said, True)
