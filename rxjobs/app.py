@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from uuid import uuid4
 
 from reactivex import Observable
@@ -16,15 +16,11 @@ from reactivex.subject import Subject
 from rxjobs import log_lines
 from rxjobs import settings as settings_
 from rxjobs.autoscaling import Autoscale
-from rxjobs.awaiting import LoopScheduler
 from rxjobs.backoff import Backoff
-from rxjobs.breakers import Breakers
-from rxjobs.call import Executor
 from rxjobs.callables import Callables
-from rxjobs.client import Around, Client
+from rxjobs.calls import Executor
 from rxjobs.codec import Codec, checked
-from rxjobs.cron import Cron
-from rxjobs.dead_letters import DeadLetters
+from rxjobs.declared import CONCURRENCY, Pipeline, named
 from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, NewJob, Options, options_of
 from rxjobs.enqueued import Enqueued, Following
 from rxjobs.errors import DuplicateJobType, InvalidOption, NotOpen, UnknownJobType, UnknownQueue
@@ -32,37 +28,27 @@ from rxjobs.event_stream import EventStream
 from rxjobs.events import Emit
 from rxjobs.executors.in_threads import in_threads
 from rxjobs.executors.on_loop import on_loop
+from rxjobs.facets import Facets
 from rxjobs.job import Job
-from rxjobs.jobs import Jobs
 from rxjobs.middleware.circuits import Circuits
 from rxjobs.middleware.stack import Middleware, Stack
-from rxjobs.node import Node
-from rxjobs.nodes import Nodes
 from rxjobs.perform import Middleware as Wrap
-from rxjobs.pipeline import CONCURRENCY, default_pipeline
-from rxjobs.queues import Queues
-from rxjobs.runner import Pipeline, Running, named
-from rxjobs.serving import serve
-from rxjobs.sources.looks import Looks
-from rxjobs.sources.postgres import PostgresSource
-from rxjobs.sources.pull import pull
-from rxjobs.store import migrate as migrations
-from rxjobs.store.database import Database
-from rxjobs.store.served import is_embedded, served
-from rxjobs.store.store import Store
 from rxjobs.sync import Sync
 from rxjobs.telemetry.providers import Mode, Telemetry
 from rxjobs.telemetry.signals import Signals
 from rxjobs.unique import Unique
-from rxjobs.witness import Witness
+
+if TYPE_CHECKING:
+    from rxjobs.client import Around, Client
+    from rxjobs.runner import Running
+    from rxjobs.store.store import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
 THREADS = 64
 
 
-class App:
+class App(Facets):
     """Job types, the client that enqueues them, and the pipelines that run them.
 
     `dsn` is a PostgreSQL DSN; without one RXJOBS_DSN is taken, and without that the embedded server. The other settings are
@@ -81,19 +67,11 @@ class App:
         self.definitions: dict[str, Definition[..., Any]] = {}
         self.id, self._id_is_for = uuid4(), os.getpid()
         self.woken: Subject[str | None] = Subject()
-        self._queues_taken: set[str] = set()
-        self.jobs = Jobs(lambda: self.store, self.definitions, self._client_here)
-        self.looks = Looks(self)
-        self.cron = Cron(lambda: self.store, self._client_here)
-        self.queues = Queues(lambda: self.store, self.definitions, self._queues_taken, self.looks)
+        self.queues_taken: set[str] = set()
         self._telemetry = telemetry or Telemetry()
         self.sync = Sync(self._twin, self.client)
-        self._signals = Signals(self._telemetry, self.definitions, self._queues_taken, self.events)
+        self._signals = Signals(self._telemetry, self.definitions, self.queues_taken, self.events)
         self.circuits = Circuits(self.events.emit)
-        self.breakers = Breakers(lambda: self.store, self.definitions, self.circuits, self.looks)
-        self.nodes = Nodes(lambda: self.store)
-        self.dead_letters = DeadLetters(self.jobs.get, Witness(self, self._queues_taken))
-        self.on_dead_letter = self.dead_letters.on
         self._middleware = Stack(self._signals, self.circuits, self.events)
         self._loop_executor: Executor = on_loop()
         self._thread_executor: Executor = threads or in_threads(THREADS)
@@ -160,7 +138,10 @@ class App:
         where: Mapping[str, Any] | None = None,
     ) -> Observable[Job]:
         """The jobs of a queue as an Observable: `rj.pull(rj.PostgresSource(...))`."""
-        self._queues_taken.add(queue)
+        from rxjobs.sources.postgres import PostgresSource
+        from rxjobs.sources.pull import pull
+
+        self.queues_taken.add(queue)
         return pull(PostgresSource(self, queue, where), max_demand=max_demand, min_demand=min_demand)
 
     def pipeline(self, stream: Observable[Any], name: str | None = None) -> Observable[Any]:
@@ -179,7 +160,7 @@ class App:
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         """Insert a job; with `connection` (asyncpg) as part of its transaction, else committed on return."""
-        return await self._client_here().enqueue(new, connection)
+        return await self.client_here().enqueue(new, connection)
 
     async def perform(self, new: NewJob, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as asyncio.wait_for has it
         """Insert a job and wait for its end; gives and raises what `Enqueued.result` does."""
@@ -187,15 +168,17 @@ class App:
 
     async def enqueue_many(self, news: Iterable[NewJob], connection: Any = None) -> list[Enqueued]:
         """Insert jobs in batches of a thousand, each committed by itself unless a connection is given; in order."""
-        return await self._client_here().enqueue_many(news, connection)
+        return await self.client_here().enqueue_many(news, connection)
 
     def stream_many(self, news: Iterable[NewJob], connection: Any = None) -> AsyncIterator[Enqueued]:
         """As enqueue_many for any number of jobs, giving each row as soon as its batch is inserted."""
-        return self._client_here().stream_many(news, connection)
+        return self.client_here().stream_many(news, connection)
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; gives the names of the migrations that ran."""
-        return await migrations.migrate_at(self._dsn or self.settings.dsn, self.settings.schema)
+        from rxjobs.store.migrate import migrate_at
+
+        return await migrate_at(self._dsn or self.settings.dsn, self.settings.schema)
 
     @property
     def dsn(self) -> str:
@@ -207,7 +190,7 @@ class App:
     @property
     def store(self) -> Store:
         """The statements of this app's schema, once it is open."""
-        self._client_here()
+        self.client_here()
         if self._store is None:
             raise NotOpen("there is no database while jobs run inline: look at what inline gives, or use drain instead")
         return self._store
@@ -247,6 +230,8 @@ class App:
         A job whose code does not stop, such as a plain function in a thread, is released too, for a moment longer than the process
         needs to end: it ends at once when all else is done, and does not come back from here.
         """
+        from rxjobs.serving import serve
+
         self._ends_process = True
         try:
             serve(lambda: self.running(*pipelines))
@@ -281,6 +266,8 @@ class App:
 
     def default_pipelines(self, concurrency: Mapping[str, int] | None = None) -> list[Pipeline]:
         """One pipeline for each queue that a job type names, or for each queue of the mapping; raises UnknownQueue."""
+        from rxjobs.pipeline import default_pipeline
+
         queues = sorted({definition.how.queue for definition in self.definitions.values()})
         if concurrency is None:
             concurrency = dict.fromkeys(queues, CONCURRENCY)
@@ -322,6 +309,10 @@ class App:
 
     def client(self, store: Store | None = None, jobs: Following | None = None, innermost: Sequence[Around] = ()) -> Client:
         """What enqueues for this app, and wraps that as the app does: into a store, or only over what connections callers have."""
+        from rxjobs.client import Client
+        from rxjobs.store.database import Database
+        from rxjobs.store.store import Store
+
         how, around = self.settings, self._middleware.around_inserts
         store = store or Store(Database(""), how.schema, notify=how.notify, max_args_bytes=how.max_args_bytes)
         around = [*around, *innermost] if innermost else around
@@ -354,18 +345,23 @@ class App:
         raise InvalidOption("there is nothing to run: this app has no job type and no pipeline; declare one with @app.job")
 
     async def _open(self) -> None:
+        from rxjobs.store.database import Database
+        from rxjobs.store.migrate import make_ready
+        from rxjobs.store.served import is_embedded, served
+        from rxjobs.store.store import Store
+
         stack, how = self._stack, self.settings
         self._dsn = await stack.enter_async_context(served(how.dsn))
         self._signals.opened(self._dsn, str(self.id))
         database = Database(self._dsn)
         await database.open()
         stack.push_async_callback(database.close)
-        await migrations.make_ready(database, how.schema, migrates=how.migrate or is_embedded(how.dsn))
+        await make_ready(database, how.schema, migrates=how.migrate or is_embedded(how.dsn))
         self._store = Store(database, how.schema, notify=how.notify, max_args_bytes=how.max_args_bytes)
         self._client = self.client(self._store, self.jobs)
         stack.push_async_callback(self._client.finish)
 
-    def _client_here(self) -> Client:
+    def client_here(self) -> Client:
         if self.client_instead:
             return self.client_instead
         if self._client is None:
@@ -379,6 +375,10 @@ class App:
         return self._client
 
     async def _start(self, pipelines: Sequence[Pipeline], stack: AsyncExitStack) -> Running:
+        from rxjobs.awaiting import LoopScheduler
+        from rxjobs.node import Node
+        from rxjobs.runner import Running
+
         how, scheduler = self.settings, LoopScheduler(asyncio.get_running_loop())
         running = Running(
             pipelines, scheduler, self.events,

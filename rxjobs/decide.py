@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rxjobs.backoff import default_backoff
-from rxjobs.call import UnstorableResult
+from rxjobs.calls import UnstorableResult
 from rxjobs.failure import describe
 from rxjobs.job import Job
 from rxjobs.outcome import COMPLETE, Complete, Discard, Outcome, Retry

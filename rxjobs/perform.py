@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rxjobs.call import Call, Executor, Start, starting
+from rxjobs.calls import Call, Executor, Start, starting
 from rxjobs.decide import raised, returned
 from rxjobs.demand import ended, now
 from rxjobs.event_stream import EventStream

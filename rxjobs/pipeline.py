@@ -6,11 +6,10 @@ from typing import Any
 
 from reactivex import Observable
 
+from rxjobs.declared import CONCURRENCY
 from rxjobs.job import Job
 from rxjobs.operators.ack import ack
 from rxjobs.operators.execute import execute
-
-CONCURRENCY = 50
 
 
 def default_pipeline(source: Observable[Job], concurrency: int = CONCURRENCY) -> Observable[Any]:

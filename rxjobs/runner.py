@@ -14,7 +14,8 @@ from reactivex.disposable import SerialDisposable, SingleAssignmentDisposable
 from reactivex.observer import Observer
 
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.call import Executor
+from rxjobs.calls import Executor
+from rxjobs.declared import Pipeline
 from rxjobs.demand import Ledger, settle
 from rxjobs.errors import InvalidOption, PipelineBroken, WornOut
 from rxjobs.event_stream import EventStream
@@ -42,25 +43,6 @@ YOUNG, OLDER, OLDEST = range(3)
 """Generations of Python's garbage collector."""
 MOST_LEFT_BEHIND = 64
 """As many coroutines that do not stop are as many too many: they take memory, and time of the event loop."""
-
-
-class Pipeline:
-    """A declared pipeline and its name."""
-
-    def __init__(self, name: str, stream: Observable[Any]) -> None:
-        self.name = name
-        self.stream = stream
-
-
-def named(stream: Any, name: str) -> Pipeline:
-    """A pipeline by the name it has, or else this one; raises InvalidOption for what is no Observable."""
-    if isinstance(stream, Pipeline):
-        return stream
-    if not isinstance(stream, Observable):
-        raise InvalidOption(
-            f"a pipeline is an Observable, such as app.source(queue).pipe(rj.execute(), rj.ack()), not {stream!r:.100}"
-        )
-    return Pipeline(name, stream)
 
 
 class Supervised:

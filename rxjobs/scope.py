@@ -14,7 +14,7 @@ from reactivex import abc
 from reactivex.disposable import Disposable
 
 from rxjobs.awaiting import LoopScheduler, scheduler_here
-from rxjobs.call import Executor
+from rxjobs.calls import Executor
 from rxjobs.counted import Counted
 from rxjobs.demand import Demand, Ledger
 from rxjobs.events import Emit, Event

@@ -13,7 +13,7 @@ from types import CoroutineType, coroutine
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from rxjobs.call import Start, starting
+from rxjobs.calls import Start, starting
 
 log = logging.getLogger("rxjobs")
 

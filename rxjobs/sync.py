@@ -12,14 +12,13 @@ from contextvars import copy_context
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rxjobs.client import BATCH, Client
 from rxjobs.definition import NewJob
 from rxjobs.enqueued import Enqueued
 from rxjobs.errors import NotOpen
-from rxjobs.store.joining import awaited_inside, is_asynchronous
 
 if TYPE_CHECKING:
     from rxjobs.app import App
+    from rxjobs.client import Client
 
 T = TypeVar("T")
 
@@ -62,6 +61,8 @@ class Sync:
 
     def stream_many(self, news: Iterable[NewJob], connection: Any = None) -> Iterator[Enqueued]:
         """As app.stream_many: a batch is inserted when its first row is asked for; with `connection` as part of its transaction."""
+        from rxjobs.client import BATCH
+
         left = iter(news)
         while batch := list(islice(left, BATCH)):
             if connection is not None and self.instead is None:
@@ -111,6 +112,8 @@ class Sync:
             portal.close()
 
     def _joining(self, connection: Any, ask: Callable[[Client, Any], Coroutine[Any, Any, T]]) -> T:
+        from rxjobs.store.joining import awaited_inside, is_asynchronous
+
         if is_asynchronous(connection):
             raise NotOpen("app.sync takes a synchronous connection; over an asynchronous one, await app.enqueue(new, connection)")
         if (adapted := awaited_inside(connection)) is not None:

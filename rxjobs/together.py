@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from rxjobs.call import Call
+from rxjobs.calls import Call
 from rxjobs.decide import raised, resolve, returned
 from rxjobs.demand import ended, now
 from rxjobs.events import Emit, JobStarted

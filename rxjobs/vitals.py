@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rxjobs.call import Executor
+from rxjobs.calls import Executor
 from rxjobs.demand import Ledger
 from rxjobs.event_stream import EventStream
 from rxjobs.runner import Running

@@ -18,10 +18,11 @@ from reactivex import Observable
 
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
+from rxjobs.declared import Pipeline
 from rxjobs.events import JobStarted
 from rxjobs.outcome import COMPLETE, Finished
 from rxjobs.perform import tell_end
-from rxjobs.runner import Pipeline, Running
+from rxjobs.runner import Running
 from rxjobs.serving import run
 from rxjobs.stopping import spawn
 

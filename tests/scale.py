@@ -24,7 +24,7 @@ from typing import Any
 import asyncpg
 
 import rxjobs as rj
-from rxjobs.call import Executor
+from rxjobs.calls import Executor
 from rxjobs.testing import fill
 from tests.servers import folder_for_a_server
 

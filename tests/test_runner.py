@@ -20,11 +20,12 @@ from reactivex.scheduler import ThreadPoolScheduler
 
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
+from rxjobs.declared import Pipeline
 from rxjobs.errors import WornOut
 from rxjobs.event_stream import EventStream
 from rxjobs.events import PipelineRestarted, PipelineStarted, PipelineStopped
 from rxjobs.middleware.timeout import timeout
-from rxjobs.runner import MOST_LEFT_BEHIND, Pipeline, Running
+from rxjobs.runner import MOST_LEFT_BEHIND, Running
 from rxjobs.stopping import left_behind
 from rxjobs.testing import MemorySource, a_job, job_type
 from rxjobs.testing.conformance_executor import until

@@ -7,6 +7,7 @@ import inspect
 import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 import psycopg
 import pytest
@@ -14,6 +15,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 import rxjobs as rj
+from rxjobs.facets import Facets
 from tests.store.ground import a_shared_database, emptied
 
 
@@ -68,7 +70,9 @@ PARTS = "jobs", "queues", "cron", "breakers", "nodes"
 def test_it_has_whatever_the_app_has(app):
     """The coroutine methods of the app, and its parts with theirs."""
     assert [name for name, _ in inspect.getmembers(rj.App, is_asked) if not hasattr(app.sync, name)] == []
-    parts = {name for name, part in vars(app).items() if inspect.getmembers(type(part), inspect.iscoroutinefunction)}
+    named = {name: getattr(app, name) for name, kind in vars(Facets).items() if isinstance(kind, cached_property)}
+    held = {**vars(app), **named}.items()
+    parts = {name for name, part in held if inspect.getmembers(type(part), inspect.iscoroutinefunction)}
     public = {name for name in parts if not name.startswith("_")}
     assert public - {"circuits", "looks", "dead_letters", "sync"} == set(PARTS)
     assert all(hasattr(app.sync, part) for part in PARTS)

@@ -7,7 +7,7 @@ import time
 import rxjobs as rj
 from rxjobs.bench.bodies import echo
 from rxjobs.bench.said import Bench, Hop, Hopped, Ready, tell
-from rxjobs.call import Call
+from rxjobs.calls import Call
 from rxjobs.serving import run
 from rxjobs.testing import a_job, job_type
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from rxjobs.call import Call, Start
+from rxjobs.calls import Call, Start
 from rxjobs.errors import InvalidOption, PoolBroken
 from rxjobs.executors import remote
 from rxjobs.executors.dask import DaskPool, is_of_dask

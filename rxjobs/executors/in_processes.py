@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from rxjobs.call import Call
+from rxjobs.calls import Call
 from rxjobs.errors import InvalidOption
 from rxjobs.executors import remote
 from rxjobs.executors.child import Child

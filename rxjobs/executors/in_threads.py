@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rxjobs.call import Call
+from rxjobs.calls import Call
 from rxjobs.executors.crew import Crew, check_count
 from rxjobs.executors.ran import Reply
 from rxjobs.executors.scheduling import ClosureScheduler

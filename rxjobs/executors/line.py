@@ -10,7 +10,7 @@ from enum import Enum, auto
 from queue import SimpleQueue
 from typing import Protocol
 
-from rxjobs.call import Call
+from rxjobs.calls import Call
 from rxjobs.executors.ran import Ran, Reply, give_all
 
 log = logging.getLogger("rxjobs")

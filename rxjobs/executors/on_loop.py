@@ -12,7 +12,7 @@ from reactivex import abc, typing
 from reactivex.scheduler.eventloop import AsyncIOScheduler, AsyncIOThreadSafeScheduler
 from reactivex.scheduler.periodicscheduler import PeriodicScheduler
 
-from rxjobs.call import Call
+from rxjobs.calls import Call
 from rxjobs.errors import NotOpen
 from rxjobs.executors.ran import refuse_unrun
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from rxjobs.arguments import Arguments
-from rxjobs.call import Call, UnstorableResult
+from rxjobs.calls import Call, UnstorableResult
 from rxjobs.definition import Definition
 from rxjobs.errors import InvalidArguments, InvalidOption, NotOpen
 from rxjobs.executors.ran import RUN, Ran, refuse_unrun

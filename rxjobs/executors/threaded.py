@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from rxjobs.call import Call
+from rxjobs.calls import Call
 from rxjobs.executors.ran import Ran, refuse_unrun, unless_recalled
 from rxjobs.failure import describe_here
 from rxjobs.outcome import Outcome

@@ -12,11 +12,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
-import pybreaker
-
-from rxjobs.call import start_of
+from rxjobs.calls import start_of
 from rxjobs.definition import Breaker
 from rxjobs.events import BreakerClosed, BreakerHalfOpened, BreakerOpened, BreakerRejected, Emit
 from rxjobs.failure import RemoteFailure, qualified_name
@@ -25,7 +23,10 @@ from rxjobs.middleware.shared_storage import CLOSED, HALF_OPEN, OPEN, Own, Share
 from rxjobs.middleware.window import Window
 from rxjobs.outcome import Complete, Discard, Outcome, Retry, SharedFailure, Snooze
 from rxjobs.perform import Next
-from rxjobs.store.breaker_statements import Report, Standing
+from rxjobs.store.standing import Report, Standing
+
+if TYPE_CHECKING:
+    from rxjobs.middleware.machine import Machine
 
 log = logging.getLogger("rxjobs.breaker")
 
@@ -78,15 +79,7 @@ class Circuit:
         self._calls = Window(how.window, clock)
         self._known_at = clock()
         self._storage = SharedStorage(name)
-        self._machine = pybreaker.CircuitBreaker(
-            fail_max=how.fail_max,
-            reset_timeout=how.reset_timeout,
-            success_threshold=how.probes,
-            listeners=[_Teller(self)],
-            state_storage=self._storage,
-            name=name,
-            throw_new_error_on_trip=False,
-        )
+        self._made: Machine | None = None
 
     @property
     def state(self) -> str:
@@ -109,6 +102,14 @@ class Circuit:
         # those that went well count too: no more are let through than it takes to close
         out = self.probing if self._is_alone else max(self.probing, self._storage.known.probing)
         return 0.0 if out + self._storage.success_counter < self.how.probes else CROWDED
+
+    @property
+    def _machine(self) -> Machine:
+        if self._made is None:
+            from rxjobs.middleware.machine import machine
+
+            self._made = machine(self.how, self._storage, self.moved)
+        return self._made
 
     @property
     def _is_alone(self) -> bool:
@@ -299,9 +300,9 @@ class Circuit:
         if standing.version > storage.known.version:
             storage.forget()
         if standing.state != storage.state:
-            self._is_following = True
+            machine, self._is_following = self._machine, True
             storage.state = standing.state
-            self._machine.state  # noqa: B018 - it notices, and says so
+            machine.state  # noqa: B018 - it notices, and says so
             self._is_following = False
         self._has_moved = False
         storage.known = standing
@@ -310,16 +311,6 @@ class Circuit:
             # no longer than the whole time: the server's clock may have been set
             self._due = self._clock() + min(max(0.0, standing.wait), self.how.reset_timeout)
         self._is_spotless = self.state == CLOSED and storage.counter == 0
-
-
-class _Teller(pybreaker.CircuitBreakerListener):
-    """Passes the state machine's transitions on."""
-
-    def __init__(self, circuit: Circuit) -> None:
-        self._circuit = circuit
-
-    def state_change(self, cb: pybreaker.CircuitBreaker, old_state: Any, new_state: Any) -> None:
-        self._circuit.moved(old_state.name if old_state else CLOSED, new_state.name)
 
 
 class _FailedError(Exception):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from rxjobs.definition import Breaker
 from rxjobs.events import Emit
 from rxjobs.middleware.breaker import Circuit
 from rxjobs.middleware.shared_storage import CLOSED
-from rxjobs.middleware.sharing import Sharing
 from rxjobs.perform import Middleware
-from rxjobs.store.breaker_statements import Standing
-from rxjobs.store.store import Store
+from rxjobs.store.standing import Standing
+
+if TYPE_CHECKING:
+    from rxjobs.middleware.sharing import Sharing
+    from rxjobs.store.store import Store
 
 
 class Circuits:
@@ -96,6 +99,9 @@ class Circuits:
 
     def share(self, store: Store, node: UUID, wake: Callable[[], object], stack: AsyncExitStack) -> None:
         """Share them with the other nodes until the stack is closed; `wake` has jobs fetched."""
+        import rxjobs.middleware.machine  # noqa: F401 - it takes a moment: not when the first job fails
+        from rxjobs.middleware.sharing import Sharing
+
         self._set_gate(Sharing(store, node, wake))
         stack.push_async_callback(self.finish)
 

@@ -1,4 +1,4 @@
-"""pybreaker's storage, on a row that all nodes share."""
+"""The storage of pybreaker's state machine, on a row that all nodes share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
-import pybreaker
 
-from rxjobs.store.breaker_statements import Standing
+from rxjobs.store.standing import Standing
 
-OPEN, HALF_OPEN, CLOSED = pybreaker.STATE_OPEN, pybreaker.STATE_HALF_OPEN, pybreaker.STATE_CLOSED
+OPEN, HALF_OPEN, CLOSED = "open", "half-open", "closed"
+"""As pybreaker names them."""
 
 
 class Own(NamedTuple):
@@ -22,11 +22,10 @@ class Own(NamedTuple):
     successes: int = 0
 
 
-class SharedStorage(pybreaker.CircuitBreakerStorage):
+class SharedStorage:
     """What is known of the row, and what has happened here since: so whoever counts never waits for an answer."""
 
     def __init__(self, name: str) -> None:
-        super().__init__("shared")
         self.known = Standing(name)
         self.own = self.sent = Own()
         self._state: str = CLOSED

@@ -11,8 +11,8 @@ from uuid import UUID
 from rxjobs.demand import now
 from rxjobs.middleware.breaker import Circuit
 from rxjobs.middleware.shared_storage import CLOSED, HALF_OPEN
-from rxjobs.store.breaker_statements import Standing
 from rxjobs.store.patience import passes
+from rxjobs.store.standing import Standing
 from rxjobs.store.store import Store
 
 log = logging.getLogger("rxjobs.breaker")

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from rxjobs.call import Executor
+from rxjobs.calls import Executor
 from rxjobs.decide import raised
 from rxjobs.definition import Definition, NewJob
 from rxjobs.enqueued import Enqueued

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from rxjobs.call import start_of
+from rxjobs.calls import start_of
 from rxjobs.decide import raised
 from rxjobs.job import Job
 from rxjobs.outcome import Outcome

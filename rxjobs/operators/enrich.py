@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rxjobs.call import Call, Executor
+from rxjobs.calls import Call, Executor
 from rxjobs.counted import SAMPLE, SLOW, Counted
 from rxjobs.demand import now
 from rxjobs.errors import InvalidOption

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rxjobs.call import Executor
+from rxjobs.calls import Executor
 from rxjobs.counted import Counted
 from rxjobs.errors import UnknownJobType
 from rxjobs.job import Job

@@ -11,7 +11,7 @@ from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable
 
 from rxjobs.awaiting import Awaited, LoopScheduler
-from rxjobs.call import Executor
+from rxjobs.calls import Executor
 from rxjobs.counted import SAMPLE, SLOW, Counted
 from rxjobs.decide import raised, resolve
 from rxjobs.demand import ended, let_go, now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rxjobs.call import Executor
+from rxjobs.calls import Executor
 from rxjobs.counted import Counted
 from rxjobs.job import Job
 from rxjobs.operators.enrich import calling

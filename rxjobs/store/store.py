@@ -15,7 +15,7 @@ from rxjobs.definition import NewJob, Options
 from rxjobs.enqueued import Enqueued
 from rxjobs.source import Control
 from rxjobs.store.asking import Rows, ids_of
-from rxjobs.store.breaker_statements import STANDINGS, BreakerStatements, Standing
+from rxjobs.store.breaker_statements import STANDINGS, BreakerStatements
 from rxjobs.store.cron_statements import CronStatements
 from rxjobs.store.database import Connection, Database
 from rxjobs.store.dead_statements import DeadStatements
@@ -23,6 +23,7 @@ from rxjobs.store.encoding import Filters, NewRows, Written, alike_columns, are_
 from rxjobs.store.limit_statements import LimitStatements
 from rxjobs.store.node_statements import NodeStatements
 from rxjobs.store.result_statements import ResultStatements
+from rxjobs.store.standing import Standing
 from rxjobs.store.undone import until_done
 from rxjobs.store.unique_statements import UniqueStatements
 

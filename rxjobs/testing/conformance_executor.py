@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from rxjobs.call import Call, Executor
+from rxjobs.calls import Call, Executor
 from rxjobs.codec import PlainCodec
 from rxjobs.definition import Definition, NewJob, Options
 from rxjobs.enqueued import Enqueued

@@ -14,13 +14,14 @@ from reactivex.observer import Observer
 
 from rxjobs.app import App
 from rxjobs.awaiting import LoopScheduler
+from rxjobs.declared import Pipeline
 from rxjobs.demand import Demand, Ledger
 from rxjobs.errors import NotOpen, UnknownQueue
 from rxjobs.hold import Keeper
 from rxjobs.job import Job
 from rxjobs.operators.stage import on_the_loop
 from rxjobs.outcome import Finished
-from rxjobs.runner import Pipeline, reach_end
+from rxjobs.runner import reach_end
 from rxjobs.scope import Scope, within
 from rxjobs.source import Source
 from rxjobs.sources.memory import MemorySource

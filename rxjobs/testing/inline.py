@@ -18,7 +18,7 @@ from reactivex import Observable
 
 from rxjobs.app import App
 from rxjobs.awaiting import scheduler_here
-from rxjobs.call import Call, Executor
+from rxjobs.calls import Call, Executor
 from rxjobs.client import Insert
 from rxjobs.definition import Definition, NewJob
 from rxjobs.demand import Demand, Ledger, now

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from rxjobs.call import Executor
+from rxjobs.calls import Executor
 from rxjobs.codec import PlainCodec
 from rxjobs.definition import Definition, NewJob, Options
 from rxjobs.enqueued import Enqueued

@@ -11,12 +11,13 @@ from typing import Any
 from reactivex import Observable
 
 from rxjobs.awaiting import LoopScheduler
+from rxjobs.declared import Pipeline
 from rxjobs.demand import Demand
 from rxjobs.event_stream import EventStream
 from rxjobs.events import Event, PipelineRestarted, PipelineStopped
 from rxjobs.job import Job
 from rxjobs.outcome import Finished
-from rxjobs.runner import Pipeline, Running
+from rxjobs.runner import Running
 from rxjobs.source import Source
 
 Claim = tuple[int, int]

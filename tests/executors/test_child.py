@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from rxjobs.call import Call, UnstorableResult
+from rxjobs.calls import Call, UnstorableResult
 from rxjobs.executors.child import is_child
 from rxjobs.executors.in_processes import in_processes
 from rxjobs.failure import RemoteFailure

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from rxjobs.call import Start, starting
+from rxjobs.calls import Start, starting
 from rxjobs.errors import ChildDied
 from rxjobs.executors import errand
 from rxjobs.executors.child import Child

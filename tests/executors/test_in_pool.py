@@ -4,7 +4,7 @@ from concurrent import futures
 
 import pytest
 
-from rxjobs.call import UnstorableResult
+from rxjobs.calls import UnstorableResult
 from rxjobs.errors import InvalidOption, PoolBroken
 from rxjobs.executors.in_pool import in_pool
 from rxjobs.failure import describe

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import rxjobs as rj
-from rxjobs.call import UnstorableResult
+from rxjobs.calls import UnstorableResult
 from rxjobs.errors import ChildDied, InvalidOption
 from rxjobs.executors.in_processes import in_processes
 from rxjobs.failure import describe

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from rxjobs.call import Call
+from rxjobs.calls import Call
 from rxjobs.errors import InvalidArguments
 from rxjobs.executors import remote
 from rxjobs.executors.ran import Ran

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rxjobs as rj
-from rxjobs.call import Executor
+from rxjobs.calls import Executor
 from tests.executors import jobs
 from tests.waiting import until
 

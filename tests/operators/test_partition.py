@@ -15,10 +15,11 @@ from reactivex.subject import Subject
 
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
+from rxjobs.declared import Pipeline
 from rxjobs.event_stream import EventStream
 from rxjobs.events import PipelineRestarted
 from rxjobs.operators import turns
-from rxjobs.runner import Pipeline, Running
+from rxjobs.runner import Running
 from rxjobs.testing import MemorySource, a_job, job_type, marbles, virtually
 from rxjobs.testing.watched import Watched, runs
 from tests.operators.dispatched import Runs, a_type_of, taking

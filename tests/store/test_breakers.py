@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import rxjobs as rj
-from rxjobs.store.breaker_statements import Report, Standing
+from rxjobs.store.standing import Report, Standing
 from tests.store.ground import a_node
 
 NOTHING = Report(0, None, 0.0, 0, False, 0, 0, 0, 0)

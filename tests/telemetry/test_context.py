@@ -12,7 +12,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 import rxjobs as rj
-from rxjobs.call import Call
+from rxjobs.calls import Call
 from rxjobs.telemetry import context
 from rxjobs.testing.jobs import a_job, job_type
 

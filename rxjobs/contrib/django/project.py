@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
 
 from rxjobs.app import THREADS, App
-from rxjobs.call import Call
+from rxjobs.calls import Call
 from rxjobs.definition import NewJob
 from rxjobs.enqueued import Enqueued
 from rxjobs.errors import InvalidOption
