@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 from rxjobs.errors import InvalidOption, NotOpen, PipelineBroken, WornOut
 from rxjobs.executors.child import is_child
 from rxjobs.runner import Running
+from rxjobs.signals import taking
 from rxjobs.stopping import left_behind
 
 log = logging.getLogger("rxjobs")
@@ -155,25 +156,19 @@ def _signals(stopped: asyncio.Event) -> Iterator[None]:
 
     first = 0.0
 
-    def ask(number: int) -> None:
+    def ask(number: signal.Signals) -> None:
         nonlocal first
         if stopped.is_set():
             if loop.time() - first > ONE_WISH:
                 os._exit(128 + number)
             return
         first = loop.time()
-        log.warning("%s: stopping; jobs in flight may end, a second signal exits at once", signal.Signals(number).name)
+        log.warning("%s: stopping; jobs in flight may end, a second signal exits at once", number.name)
         stopped.set()
 
-    taken = []
-    try:
-        for number in (signal.SIGTERM, signal.SIGINT, *_hangup()):
-            loop.add_signal_handler(number, ask, number)
-            taken.append(number)
-    except (NotImplementedError, ValueError, RuntimeError):
-        log.warning("signals cannot be taken here (not the main thread, or Windows): a signal ends this process without draining")
-    try:
+    with taking((signal.SIGTERM, signal.SIGINT, *_hangup()), ask) as can:
+        if not can:
+            log.warning(
+                "signals cannot be taken here (not the main thread, or Windows): a signal ends this process without draining"
+            )
         yield
-    finally:
-        for number in taken:
-            loop.remove_signal_handler(number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from rxjobs.bench.said import Level
 from rxjobs.bench.scenarios import Case, Scenario, Sizes, cases
 from rxjobs.bench.view import View
 from rxjobs.settings import load
+from rxjobs.signals import stopped_by_sigterm
 from rxjobs.store.served import is_embedded
 
 
@@ -131,19 +131,3 @@ def embedded_if(dsn: str | None) -> Iterator[str]:
         # as root the server has an account of its own, which is to reach its folder in there
         Path(folder).chmod(0o755)
         yield f"embedded://{folder}/data"
-
-
-@contextmanager
-def stopped_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the bench as SIGINT does, in order, so that it leaves neither its schema nor a process behind."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None  # noqa: S101 - called from a coroutine
-    try:
-        loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    except (NotImplementedError, ValueError, RuntimeError):  # not the main thread, or Windows
-        yield
-        return
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Annotated, Literal
 
@@ -25,6 +25,7 @@ from rxjobs.cli.printing import print_json, show
 from rxjobs.cli.target import HERE, Target
 from rxjobs.errors import RxJobsError
 from rxjobs.overview import WINDOW_SECONDS, Overview, look
+from rxjobs.signals import taking
 from rxjobs.store.advice import masked
 
 KEYS = "↑ ↓ choose a queue   p pause it   r resume it   s sort   q quit"
@@ -94,7 +95,8 @@ class Top:
         with (
             Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop") as live,
             pressed(self._wishes.put_nowait) as has_keys,
-            _ended_by_signals(lambda: self._wishes.put_nowait("q")),
+            # as `q` does, so that the terminal is as it was before
+            taking((signal.SIGTERM, signal.SIGHUP), lambda _: self._wishes.put_nowait("q")),
         ):
             self._select(0)
             due = time.monotonic() + self._interval
@@ -159,18 +161,3 @@ class Top:
 
     def _say(self, text: str) -> None:
         self._said, self._said_at = text, time.monotonic()
-
-
-@contextmanager
-def _ended_by_signals(end: Callable[[], object]) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end it as `q` does, so that the terminal is as it was before."""
-    loop, taken = asyncio.get_running_loop(), []
-    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, end)
-            taken.append(number)
-    try:
-        yield
-    finally:
-        for number in taken:
-            loop.remove_signal_handler(number)

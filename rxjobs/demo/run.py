@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from rxjobs.demo.view import Moment, View
 from rxjobs.demo.weather import declare_weather
 from rxjobs.demo.witness import Witness
 from rxjobs.runner import Running
+from rxjobs.signals import stopped_by_sigterm
 from rxjobs.store.advice import masked
 
 LOOK_SECONDS = 0.25
@@ -39,7 +39,7 @@ async def run(wanted: Wanted, view: View) -> Summary:
     """Run the demo; raises what rxjobs raises where it cannot."""
     files = find_files(wanted.files)
     view.say(f"opening {masked(wanted.dsn)} and making the schema {wanted.schema} anew")
-    with _stopped_by_sigterm(), _logged(view.say):
+    with stopped_by_sigterm(), _logged(view.say):
         async with prepared(wanted.dsn, wanted.schema) as database:
             # keep: the rows are counted at the end, whatever RXJOBS_KEEP says
             app = rj.App(database.dsn, schema=wanted.schema, migrate=True, shutdown_grace=2, poll_seconds=0.5, keep=86400)
@@ -85,22 +85,6 @@ async def _moment(app: rj.App, running: Running, ids: Collection[int], witness: 
         breakers=app.breakers(),
         events=dict(witness.events),
     )
-
-
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the demo as SIGINT does, in order, so that it leaves no process behind."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None  # noqa: S101 - called from a coroutine
-    try:
-        loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    except (NotImplementedError, ValueError, RuntimeError):  # not the main thread, or Windows
-        yield
-        return
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
 
 
 @contextmanager

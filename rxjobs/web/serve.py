@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import uvicorn
 
 from rxjobs.app import App
 from rxjobs.errors import InvalidOption
+from rxjobs.signals import taking
 from rxjobs.web.options import WebOptions
 from rxjobs.web.site import site
 
@@ -36,20 +36,11 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        loop, taken = asyncio.get_running_loop(), []
-
-        def end() -> None:
-            self.should_exit = True
-
-        with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, end)
-                taken.append(number)
-        try:
+        with taking((signal.SIGTERM, signal.SIGINT), self._end):
             yield
-        finally:
-            for number in taken:
-                loop.remove_signal_handler(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        self.should_exit = True
 
 
 def _listen(options: WebOptions) -> socket.socket:

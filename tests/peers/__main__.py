@@ -22,13 +22,14 @@ from rxjobs.bench.ground import Ground
 from rxjobs.bench.ground import prepared as prepared_for_rxjobs
 from rxjobs.bench.machine import Machine
 from rxjobs.bench.program import NotMeasured
-from rxjobs.bench.run import Run, embedded_if, stopped_by_sigterm
+from rxjobs.bench.run import Run, embedded_if
 from rxjobs.bench.said import Runner
 from rxjobs.bench.scenarios import LEAST, WAYS, Case, Measuring, Scenario, Sizes
 from rxjobs.bench.tables import where
 from rxjobs.bench.view import View, view_on
 from rxjobs.errors import InvalidOption, NoDatabase
 from rxjobs.settings import load
+from rxjobs.signals import stopped_by_sigterm
 from rxjobs.store.served import is_embedded
 from tests.peers.environments import environment, is_at_least, machine_of, suitable_python, versions
 from tests.peers.ground import prepared
