@@ -46,7 +46,7 @@ from rxjobs.settings import Settings
 from rxjobs.sources.looks import Looks
 from rxjobs.status import Status
 from rxjobs.stopping import spawn
-from rxjobs.store.hearing import tell_if_deaf
+from rxjobs.store.hearing import listens_or_tells, tell_if_deaf
 from rxjobs.store.listener import Listener
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
@@ -136,7 +136,7 @@ class Node:
         stack.push_async_callback(asyncio.to_thread, watch.stop)
         self._events.emit(NodeJoined(node=str(self.id)))
         listener: Listener | None = None
-        if how.notify and (how.listen_dsn or not self._store.database.is_behind_pooler):
+        if how.notify and (how.listen_dsn or await listens_or_tells(self._store.database)):
 
             def hear(what: str | None) -> None:
                 if what is None:

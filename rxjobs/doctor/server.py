@@ -9,7 +9,7 @@ from rxjobs.doctor.finding import Finding, ok, problem, warning
 from rxjobs.services.room import FULL
 from rxjobs.settings import Settings
 from rxjobs.store.advice import masked
-from rxjobs.store.hearing import HEARD_SECONDS, hears
+from rxjobs.store.hearing import HEARD_SECONDS, can_listen, hears
 from rxjobs.store.store import Store
 from rxjobs.store.trust import ADVICE, trust_in
 
@@ -32,7 +32,7 @@ async def examine(store: Store, settings: Settings) -> Iterable[Finding]:
         durability(row["fsync"], row["synchronous_commit"], is_read_only=row["is_read_only"]),
         clock(before, row["now"].timestamp(), after),
         trust(store.database.dsn),
-        _pooler(store, settings),
+        await _pooler(store, settings),
         room(row["notifications"]),
     )
 
@@ -90,22 +90,24 @@ def room(usage: float) -> Finding:
     return warning("notification queue", found, advice) if usage > FILLING else ok("notification queue", found)
 
 
-def _pooler(store: Store, settings: Settings) -> Finding:
+async def _pooler(store: Store, settings: Settings) -> Finding:
     if not store.database.is_behind_pooler:
-        return ok("pooler", "no pooler in transaction mode stands between")
+        return ok("pooler", "no pooler stands between")
     if settings.listen_dsn:
         return ok("pooler", "behind a pooler, and listen_dsn is there for notifications")
+    if await can_listen(store.database):
+        return ok("pooler", "behind a pooler in session mode: no statement is kept prepared, and notifications are heard")
     return warning(
         "pooler",
-        f"behind a pooler: no notification is heard, and a job starts within about {settings.poll_seconds:g} s",
+        f"behind a pooler in transaction mode: no notification is heard, and a job starts within about {settings.poll_seconds:g} s",
         "for jobs that start at once, set listen_dsn to the server itself, or to a pooler in session mode",
     )
 
 
 async def listens(store: Store, settings: Settings) -> Iterable[Finding]:
     """Whether a notification comes through, on a channel of our own."""
-    if not settings.notify or (store.database.is_behind_pooler and not settings.listen_dsn):
-        why = "behind a pooler" if settings.notify else "notify is off"
+    if not settings.notify or not (settings.listen_dsn or await can_listen(store.database)):
+        why = "behind a pooler in transaction mode" if settings.notify else "notify is off"
         return (ok("notifications", f"not tried, {why}: jobs are found by the poll, every {settings.poll_seconds:g} s"),)
     seconds = await hears(store.database.apart(settings.listen_dsn), store.database)
     way = "" if settings.listen_dsn is None else f" on listen_dsn ({masked(settings.listen_dsn)})"

@@ -163,11 +163,6 @@ class Database:
             await _give_back(pool, connection)
 
     def _tell_what_is_amiss(self) -> None:
-        if self.is_behind_pooler:
-            log.warning(
-                "the database is reached through a pooler: no statement is kept prepared and no notification is heard, so that a "
-                "job starts within about poll_seconds, and not at once, unless listen_dsn names the server itself"
-            )
         trust = trust_in(self.dsn)
         if not trust.is_sure:
             log.warning("%s: %s", trust.doubt, ADVICE)

@@ -5,16 +5,49 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from uuid import uuid4
 
 from rxjobs.errors import NoDatabase
 from rxjobs.store.advice import masked
-from rxjobs.store.database import Database
+from rxjobs.store.database import Connection, Database
 from rxjobs.store.patience import PASSING
 
 log = logging.getLogger("rxjobs.database")
 
 HEARD_SECONDS = 5.0
+MODE_SECONDS = 2.0
+"""So long it may take to find out how a pooler shares its sessions; after that it is taken for one that does."""
+
+
+async def can_listen(database: Database) -> bool:
+    """Whether whoever listens on a way to the server hears something: also behind a pooler, if that is in session mode."""
+    if not database.is_behind_pooler:
+        return True
+    try:
+        async with asyncio.timeout(MODE_SECONDS), _connected(database) as one, _connected(database) as other:
+            return await _keep_their_sessions(one, other) and await _hears(one, other.fetch) is not None
+    except (NoDatabase, *PASSING):
+        return False
+
+
+async def listens_or_tells(database: Database) -> bool:
+    """As `can_listen`; where not, it is logged what that means."""
+    if not (can := await can_listen(database)):
+        log.warning(
+            "the database is reached through a pooler in transaction mode: no notification is heard, so that a job starts within "
+            "about poll_seconds, and not at once, unless listen_dsn names the server itself"
+        )
+    return can
+
+
+async def _keep_their_sessions(one: Connection, other: Connection) -> bool:
+    """Whether it may be that no client is ever given another's session: asked first, since it leaves nothing behind in one."""
+    mine = await one.fetchval("SELECT pg_backend_pid()")
+    async with other.transaction():
+        theirs = await other.fetchval("SELECT pg_backend_pid()")
+        return bool(theirs != mine == await one.fetchval("SELECT pg_backend_pid()"))
 
 
 async def hears(listening: Database, sending: Database) -> float | None:
@@ -22,18 +55,30 @@ async def hears(listening: Database, sending: Database) -> float | None:
 
     Raises NoDatabase where there is no connection to listen on.
     """
-    listener = await listening.connect_now()
+    async with _connected(listening) as listener:
+        return await _hears(listener, sending.fetch)
+
+
+@asynccontextmanager
+async def _connected(database: Database) -> AsyncIterator[Connection]:
+    connection = await database.connect_now()
+    try:
+        yield connection
+    finally:
+        with suppress(*PASSING):
+            await connection.close(timeout=2)
+
+
+async def _hears(listener: Connection, send: Callable[..., Awaitable[object]]) -> float | None:
     channel, arrived = f"rxjobs_doctor_{uuid4().hex}", asyncio.Event()
     try:
         await listener.add_listener(channel, lambda *_: arrived.set())
         began = time.monotonic()
-        await sending.fetch("SELECT pg_notify($1, '')", channel)
+        await send("SELECT pg_notify($1, '')", channel)
         await asyncio.wait_for(arrived.wait(), HEARD_SECONDS)
         return time.monotonic() - began
     except TimeoutError:
         return None
-    finally:
-        await listener.close(timeout=2)
 
 
 async def tell_if_deaf(listening: Database, sending: Database) -> None:

@@ -297,7 +297,7 @@ async def test_behind_a_pooler_the_poll_is_named(dsn):
         found = {one.check: one for one in await examine(Settings(dsn=pooler.dsn, poll_seconds=2))}
     assert found["pooler"].state is Health.WARNING
     assert "within about 2 s" in found["pooler"].found
-    assert found["notifications"].found == "not tried, behind a pooler: jobs are found by the poll, every 2 s"
+    assert found["notifications"].found == "not tried, behind a pooler in transaction mode: jobs are found by the poll, every 2 s"
     assert Health.PROBLEM not in {one.state for one in found.values()}
 
 

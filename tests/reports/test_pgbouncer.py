@@ -21,6 +21,8 @@ import rxjobs as rj
 from rxjobs.doctor.examine import examine
 from rxjobs.doctor.finding import Health
 from rxjobs.settings import Settings
+from rxjobs.store.database import Database
+from rxjobs.store.hearing import can_listen
 from tests.reports.pooler import TransactionPooler
 from tests.servers import find_free_port
 from tests.waiting import until
@@ -32,8 +34,8 @@ JOBS = int(os.environ.get("RXJOBS_TEST_POOLED_JOBS", "2000"))
 
 
 @asynccontextmanager
-async def pgbouncer(dsn: str, folder: Path) -> AsyncIterator[str]:
-    """PgBouncer in transaction mode before a database; gives the DSN of both."""
+async def pgbouncer(dsn: str, folder: Path, mode: str = "transaction", sessions: int = SESSIONS) -> AsyncIterator[str]:
+    """PgBouncer before a database; gives the DSN of both."""
     assert PGBOUNCER is not None
     to, port = urlsplit(dsn), find_free_port()
     options = dict(parse_qsl(to.query))
@@ -42,7 +44,7 @@ async def pgbouncer(dsn: str, folder: Path) -> AsyncIterator[str]:
     settings.write_text(
         f"[databases]\n* = host={host} port={server_port} user={to.username}\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
-        f"pool_mode = transaction\ndefault_pool_size = {SESSIONS}\nmax_client_conn = 200\n"
+        f"pool_mode = {mode}\ndefault_pool_size = {sessions}\nmax_client_conn = 200\n"
     )
     account = ["-u", "postgres"] if os.geteuid() == 0 else []  # as root it does not run
     with (folder / "pgbouncer.log").open("w") as log:
@@ -63,15 +65,10 @@ async def answers(dsn: str) -> bool:
     return False
 
 
-@pytest.fixture(
-    params=[
-        "ours",
-        pytest.param(
-            "pgbouncer",
-            marks=pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed here (Debian's package pgbouncer)"),
-        ),
-    ]
-)
+needs_pgbouncer = pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed here (Debian's package pgbouncer)")
+
+
+@pytest.fixture(params=["ours", pytest.param("pgbouncer", marks=needs_pgbouncer)])
 async def pooled(request, dsn, tmp_path):
     """The DSN of the test's database through a pooler in transaction mode."""
     if request.param == "ours":
@@ -171,6 +168,32 @@ async def test_jobs_start_at_once_where_the_server_itself_is_listened_to(pooled,
     found = {finding.check: finding for finding in await examine(Settings(dsn=pooled, listen_dsn=dsn))}
     assert found["pooler"].state is found["notifications"].state is Health.OK
     assert "listen_dsn" in found["notifications"].found
+
+
+@needs_pgbouncer
+async def test_jobs_start_at_once_behind_a_pooler_in_session_mode_which_is_known_by_what_is_heard(dsn, tmp_path, caplog):
+    async with pgbouncer(dsn, tmp_path, "session", sessions=40) as here:
+        await rj.App(here).migrate()
+        app, ran = rj.App(here, poll_seconds=60), asyncio.Event()
+        app.job(name="work")(jobs_that_set(ran))
+        async with app.running():
+            assert app.store.database.is_behind_pooler
+            await until(lambda: app.store.database.listener is not None and app.store.database.listener.is_free)
+            await app.enqueue(app.definition("work").new())
+            await asyncio.wait_for(ran.wait(), 30)  # by the poll it would be a minute
+        found = {finding.check: finding for finding in await examine(Settings(dsn=here))}
+    assert found["pooler"].state is found["notifications"].state is Health.OK
+    assert "session mode" in found["pooler"].found
+    assert "through a pooler" not in caplog.text
+
+
+@needs_pgbouncer
+async def test_a_pooler_whose_sessions_are_all_taken_is_no_one_to_listen_to(dsn, tmp_path):
+    """Who waits for a session of it cannot know how it shares them: the poll does."""
+    async with pgbouncer(dsn, tmp_path, "session", sessions=1) as here:
+        database = Database(here)
+        assert database.is_behind_pooler
+        assert not await can_listen(database)
 
 
 async def test_a_listen_dsn_on_which_nothing_is_heard_is_told_at_the_start_and_by_the_doctor(pooled, dsn, caplog, monkeypatch):
