@@ -37,6 +37,9 @@ START_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 """How often a child that says nothing is looked at: its own children may hold its pipe open after it is gone."""
 
+around: set[str] = set()
+"""Paths of functions that make a context manager, inside which each job of a child runs. Their modules are imported first."""
+
 
 class Child:
     """One child, which answers one request after the other. Its methods block; another thread may call `kill`, and those of turns.
@@ -55,7 +58,7 @@ class Child:
         self._turns, self._turns_taken = socket.socketpair()
         # spawn: a fork would copy the locks, sockets and threads of a running app
         self._process = multiprocessing.get_context("spawn").Process(
-            target=serve, args=(theirs, self._turns_taken, memory, inheritance()), name=NAME, daemon=False
+            target=serve, args=(theirs, self._turns_taken, memory, inheritance(), tuple(around)), name=NAME, daemon=False
         )
         self._parent = os.getpid()
         self.ended = threading.Event()
@@ -166,7 +169,13 @@ def is_child() -> bool:
     return multiprocessing.current_process().name == NAME
 
 
-def serve(connection: Connection, turns: socket.socket, memory: int | None = None, inherited: Inherited | None = None) -> None:
+def serve(
+    connection: Connection,
+    turns: socket.socket,
+    memory: int | None = None,
+    inherited: Inherited | None = None,
+    within: Sequence[str] = (),
+) -> None:
     """Answer requests until the parent hangs up. A path in place of them is that of a function to come: its module is imported."""
     for number in SIGNALS:
         # a handler of its own, not SIG_IGN: that would go over to every program the job starts
@@ -176,10 +185,10 @@ def serve(connection: Connection, turns: socket.socket, memory: int | None = Non
     with taken(inherited):
         if memory is not None:
             limit_memory(memory)
-        _serve(connection, turns)
+        _serve(connection, turns, within)
 
 
-def _serve(connection: Connection, turns: socket.socket) -> None:
+def _serve(connection: Connection, turns: socket.socket, within: Sequence[str]) -> None:
     pid = os.getpid()
     with asyncio.Runner() as runner, contextlib.suppress(EOFError, OSError):
 
@@ -189,18 +198,18 @@ def _serve(connection: Connection, turns: socket.socket) -> None:
         while True:
             said = connection.recv_bytes()
             if not said.startswith(b"{"):
-                _import(said.decode())
+                _import(*within, said.decode())
                 connection.send_bytes(b"")
                 continue
             for request in said.split(b"\n"):
                 turn = turns.recv(1)
                 if turn == Child.GO:
-                    _answer(connection, request, wait_for, pid)
+                    _answer(connection, request, wait_for, pid, within)
                 elif turn != Child.SKIP:
                     raise EOFError
 
 
-def _answer(connection: Connection, request: bytes, wait_for: Wait, pid: int) -> None:
+def _answer(connection: Connection, request: bytes, wait_for: Wait, pid: int, within: Sequence[str]) -> None:
     speaking = threading.Lock()
 
     def tell(report: bytes) -> None:
@@ -208,7 +217,7 @@ def _answer(connection: Connection, request: bytes, wait_for: Wait, pid: int) ->
             if os.getpid() == pid:  # a fork has nothing to say here
                 connection.send_bytes(report)
 
-    said = answer(request, wait_for, tell)
+    said = answer(request, wait_for, tell, within=within)
     if os.getpid() != pid:
         # the job forked, and this is its fork: the answer is not its to give
         os._exit(0)
@@ -219,10 +228,11 @@ def _answer(connection: Connection, request: bytes, wait_for: Wait, pid: int) ->
         connection.send_bytes(said)
 
 
-def _import(path: str) -> None:
+def _import(*paths: str) -> None:
     # what is wrong with it is told when it is to run
     with contextlib.suppress(Exception):
-        find(path)
+        for path in paths:
+            find(path)
 
 
 def _leave_it_to_the_parent(*_: Any) -> None:

@@ -10,8 +10,8 @@ import asyncio
 import dataclasses
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache, reduce
 from typing import Any
@@ -169,13 +169,19 @@ def pass_on(report: bytes, job: Job) -> None:
         job.hold.report(fraction, message)
 
 
-def answer(request: bytes, wait: Wait = asyncio.run, tell: Tell | None = None, asked: Asked = bool) -> bytes:
+def answer(
+    request: bytes, wait: Wait = asyncio.run, tell: Tell | None = None, asked: Asked = bool, within: Sequence[str] = ()
+) -> bytes:
     """Run the call that was sent here, and say how it ended. It raises nothing, whatever the job does.
 
-    `tell` sends the parent what the job says while it runs, `asked` says whether it is to stop.
+    `tell` sends the parent what the job says while it runs, `asked` says whether it is to stop, `within` are the paths of functions
+    that make context managers to run it in.
     """
     try:
-        return _encoder.encode(_answer(_requests.decode(request), wait, Away(tell=tell, asked=asked)))
+        with ExitStack() as stack:
+            for path in within:
+                stack.enter_context(find(path).function())
+            return _encoder.encode(_answer(_requests.decode(request), wait, Away(tell=tell, asked=asked)))
     except BaseException as error:  # the job's own failure, or one of what it was sent with
         return _encoder.encode(Answer(failure=describe(error)))
 

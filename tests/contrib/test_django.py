@@ -24,7 +24,8 @@ FILES = {
 import os, sys
 from django.core.management import execute_from_command_line
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project")
-execute_from_command_line(sys.argv)
+if __name__ == "__main__":
+    execute_from_command_line(sys.argv)
 """,
     "project.py": """
 import json, os
@@ -51,9 +52,10 @@ class Migration(migrations.Migration):
     operations = [migrations.CreateModel("Order", fields)]
 """,
     "shop/jobs.py": """
-import time
-from rxjobs.contrib.django import app
+import os, time
 from shop.models import Order
+from rxjobs import in_processes
+from rxjobs.contrib.django import app
 
 @app.job(name="receipt", queue="mail")
 def receipt(order_id: int) -> None:
@@ -66,6 +68,10 @@ async def thanks(order_id: int) -> None:
     order.note = order.note + " with thanks"
     await order.asave()
 
+@app.job(name="count", queue="mail", executor=in_processes(1), record=True)
+def count() -> list[int]:
+    return [os.getpid(), Order.objects.count()]
+
 @app.job(name="breaks", queue="mail", max_attempts=1)
 def breaks() -> None:
     Order.objects.raw("SELECT nonsense FROM nowhere")[0]
@@ -77,7 +83,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.db import transaction
 from rxjobs.contrib.django import enqueue, enqueue_many
-from shop.jobs import breaks, receipt
+from shop.jobs import breaks, count, receipt
 from shop.models import Order
 
 class Undo(Exception): ...
@@ -102,6 +108,7 @@ class Command(BaseCommand):
             except Undo:
                 pass
         enqueue(breaks.new())  # outside of a transaction: committed at once
+        enqueue_many([count.new(), count.new()])
 """,
     "shop/test_schema.py": """
 from django.test import TestCase
@@ -121,12 +128,17 @@ def test_a_project_enqueues_in_its_transactions_and_works_on_its_jobs(tmp_path, 
     project = Project(tmp_path, dsn)
     assert "rxjobs: schema rxjobs migrated: " in project.manage("migrate", "-v1")
     assert project.manage("order") == "schema rxjobs is up to date\n"
-    assert jobs(project) == {("receipt", "available"): 40, ("breaks", "available"): 1}  # of what was undone there is nothing
+    waiting = {("receipt", "available"): 40, ("breaks", "available"): 1, ("count", "available"): 2}
+    assert jobs(project) == waiting  # of what was undone there is nothing
 
     with project.working() as worker:
-        wait_until(lambda: jobs(project) == {("receipt", "completed"): 40, ("breaks", "discarded"): 1}, worker)
+        ended = {("receipt", "completed"): 40, ("breaks", "discarded"): 1, ("count", "completed"): 2}
+        wait_until(lambda: jobs(project) == ended, worker)
         assert asyncio.run(ask(dsn, "SELECT note, count(*) FROM shop_order GROUP BY 1")) == [("sent", 40)]
-        # what the ORM has opened in eight threads is closed again
+        # in a child process, too, which manage.py has not started Django in
+        counted = asyncio.run(ask(dsn, "SELECT DISTINCT result->>0, result->>1 FROM rxjobs.jobs WHERE type = 'count'"))
+        assert [(pid == str(worker.pid), orders) for pid, orders in counted] == [(False, "40")]
+        # what the ORM has opened in eight threads and the child is closed again
         wait_until(lambda: asyncio.run(ask(dsn, OPEN)) == [], worker)
     said = project.manage("rxjobs", "enqueue", "thanks", "order_id=41", "--json")
     assert msgspec.json.decode(said)["state"] == "available"
@@ -140,7 +152,7 @@ def test_a_project_enqueues_in_its_transactions_and_works_on_its_jobs(tmp_path, 
 
     refused = project.run("rxjobs", "enqueue", "unknown")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "there is no job type 'unknown' in this app; it has breaks, receipt, thanks" in refused.stderr
+    assert "there is no job type 'unknown' in this app; it has breaks, count, receipt, thanks" in refused.stderr
 
 
 def test_djangos_own_tests_run_jobs_in_their_transaction(tmp_path, dsn):

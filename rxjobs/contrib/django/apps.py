@@ -7,6 +7,7 @@ from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
 from rxjobs.contrib.django.project import migrate_too
+from rxjobs.executors.child import around
 
 
 class RxJobsConfig(AppConfig):  # type: ignore[misc]  # Django has no types
@@ -15,6 +16,7 @@ class RxJobsConfig(AppConfig):  # type: ignore[misc]  # Django has no types
     verbose_name = "rxjobs"
 
     def ready(self) -> None:
-        """Have every `jobs.py` of the installed apps known, and the schema migrated with those of Django."""
+        """Have every `jobs.py` known, also in child processes, and the schema migrated with those of Django."""
         autodiscover_modules("jobs")
+        around.add("rxjobs.contrib.django.child:tidy")
         post_migrate.connect(migrate_too, sender=self, dispatch_uid="rxjobs")
