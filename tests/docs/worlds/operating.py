@@ -51,7 +51,8 @@ async def are_seen() -> bool:
     [node] = await shop.app.nodes.list()
     breakers = await shop.app.breakers.list()
     held = sum(pipeline.held for pipeline in node.pipelines)
-    return (node.completed, node.failed, len(node.pipelines), held) == (4, 2, 3, 0) and any(one.state == "open" for one in breakers)
+    has_told = (node.completed, node.failed, len(node.pipelines), held) == (4, 2, 3, 0) and node.loop_delay is not None
+    return has_told and any(one.state == "open" for one in breakers)
 
 
 await until(are_seen, seconds=60)
