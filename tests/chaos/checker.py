@@ -13,6 +13,8 @@ from tests.chaos.ledger import Answer, Interval
 
 TERMINAL = frozenset({"completed", "discarded", "cancelled"})
 RUNNABLE = frozenset({"available", "scheduled", "retryable"})
+HEARD = 10**9
+"""Within so many ns a worker has heard of what its children ended."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Run:
     answers: Mapping[str, Answer] = field(default_factory=dict)
     absences: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
     """When which process was stopped for longer than its lease (ns): it cannot have known that others went on."""
+    given_up: Sequence[int] = ()
+    """When a worker said that it gives its jobs up, since it could not renew its lease (ns)."""
     changed_when_terminal: int = 0
     use: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
     """The most memory, threads and connections of each process."""
@@ -111,7 +115,7 @@ def miscounted(run: Run) -> Iterator[str]:
         missing = set(range(1, row.attempt + 1)) - seen
         if missing and row.state in TERMINAL and (ran or row.lost):
             yield f"job {row.id} is at attempt {row.attempt}, and nobody knows of {sorted(missing)}"
-        whole = Counter(one.attempt for one in ran if one.how == "end" and not _was_away(run, one))
+        whole = Counter(one.attempt for one in ran if one.how == "end" and not _was_away(run, one) and not _was_given_up(run, one))
         for attempt, times in whole.items():
             if times > 1:
                 yield f"attempt {attempt} of job {row.id} ({row.type}) ran to its end {times} times"
@@ -166,6 +170,11 @@ def _by_job(attempts: Iterable[Interval]) -> dict[int, list[Interval]]:
 
 def _was_away(run: Run, one: Interval) -> bool:
     return any(since < (one.to or since + 1) and to > one.since for since, to in run.absences.get(one.pid, ()))
+
+
+def _was_given_up(run: Run, one: Interval) -> bool:
+    """Whether a child ended it in the moment in which its worker gave it up, before that had heard of it."""
+    return one.to is not None and any(abs(one.to - at) < HEARD for at in run.given_up)
 
 
 def row_of(record: Mapping[str, Any], key: str | None, errors: Sequence[Mapping[str, Any]]) -> Row:

@@ -308,6 +308,7 @@ class Ground:
             attempts=self.attempts,
             answers=self.answers,
             absences=self.absences,
+            given_up=[at for worker in self.workers for at in _given_up(worker.log)],
             changed_when_terminal=sum(worker.log.count("has ended, and must not change") for worker in self.workers),
             use=self.use,
             may_wait=self.may_wait,
@@ -367,3 +368,9 @@ def _row(record: asyncpg.Record) -> checker.Row:
     with suppress(ValueError, AttributeError, RecursionError):
         key = json.loads(record["args"]).get("key")
     return checker.row_of(dict(record), key, json.loads(record["errors"]))
+
+
+def _given_up(log: str) -> list[int]:
+    """When a worker whose log is stamped said that it gives its jobs up, ns."""
+    told = (line.split(" ", 1) for line in log.splitlines() if "gives its jobs up before others may take them" in line)
+    return [int(at) for at, _ in told if at.isdecimal()]

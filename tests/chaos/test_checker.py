@@ -39,6 +39,8 @@ AGAIN = [ran(how="died"), ran(attempt=2, pid=11, since=4 * SECOND, to=5 * SECOND
             attempts=[ran(to=9 * SECOND), ran(attempt=2, pid=11, since=4 * SECOND, to=5 * SECOND)],
             absences={10: [(SECOND // 2, 8 * SECOND)]},
         ),
+        # its worker gave it up before it had heard from the child that it had ended
+        Run(rows=[GOOD], attempts=[ran(), ran(since=2 * SECOND, to=3 * SECOND)], given_up=[SECOND + 25 * 10**6]),
     ],
 )
 def test_what_is_as_it_should_be_is_no_violation(run):
@@ -55,6 +57,9 @@ def test_what_is_as_it_should_be_is_no_violation(run):
         )),
         ("a was refused, and is there", replace(FINE, answers={"a": Answer.FAIL})),
         ("ran to its end 2 times", replace(FINE, attempts=[ran(), ran(since=2 * SECOND, to=3 * SECOND)])),
+        ("ran to its end 2 times", replace(
+            FINE, attempts=[ran(), ran(since=2 * SECOND, to=3 * SECOND)], given_up=[5 * SECOND],
+        )),
         ("attempt 2 of job 1 began in 11 while 1 ran in 10 (work, end): 4.000 s into it, 5.000 s before its end", Run(
             rows=[replace(GOOD, attempt=2, lost=frozenset({1}))],
             attempts=[ran(to=9 * SECOND), ran(attempt=2, pid=11, since=4 * SECOND, to=5 * SECOND)],
