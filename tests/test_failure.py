@@ -18,6 +18,7 @@ from rxjobs.failure import (
     describe_here,
     qualified_name,
 )
+from tests.numbers import at_most
 
 
 class Unprintable(Exception):
@@ -83,6 +84,9 @@ def test_fifty_megabytes_in_every_link_of_a_chain_are_cut_before_they_are_put_to
     error: BaseException = ValueError("x" * 50_000_000)
     for _ in range(10):
         error = caught(_raise_from, ValueError("x" * 50_000_000 + "the end"), error)
+    began = time.monotonic()
+    describe(error)
+    at_most("to describe it", time.monotonic() - began, 1)
     tracemalloc.start()
     failure = describe(error)
     _, most = tracemalloc.get_traced_memory()

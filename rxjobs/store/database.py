@@ -27,6 +27,8 @@ ACQUIRE_TIMEOUT = 5.0
 STATEMENT_TIMEOUT = 5.0
 LONG_TIMEOUT = 30.0
 """For statements that may read a whole table, or carry a thousand jobs."""
+LOCK_TIMEOUT = 4.5
+"""How long any of them waits for what somebody else has locked: less than the time of any, so that the server says what it was."""
 POOL_SIZE, POOL = 8, "pool"
 """Connections for whoever asks now and then, or may take long."""
 LINES = {"claims": 2, "inserts": 2, "reserved": 2}
@@ -37,6 +39,7 @@ MAY_OVERFLOW = frozenset({"inserts"})
 
 PLANNED_ONCE = {"plan_cache_mode": "force_generic_plan"}
 """Else PostgreSQL chooses to plan each claim anew, which takes a fifth of its time."""
+BRIEF_WAITS = {"lock_timeout": f"{LOCK_TIMEOUT:g}s"}
 
 Connection = Any
 """An asyncpg connection, or a pool's stand-in for one."""
@@ -102,8 +105,15 @@ class Database:
     ) -> list[asyncpg.Record]:
         """Run one statement in a transaction of its own, `on` lines that are kept for its kind, if they are.
 
-        Raises TimeoutError, which says why, where no connection is to be had within `acquire_timeout`.
+        Raises TimeoutError, which says why, where no connection is to be had within `acquire_timeout`, or somebody else has locked
+        what it needs.
         """
+        try:
+            return await self._fetch(sql, *args, on=on, timeout=timeout)
+        except asyncpg.LockNotAvailableError as error:
+            raise _locked() from error
+
+    async def _fetch(self, sql: str, *args: Any, on: str | None, timeout: float) -> list[asyncpg.Record]:  # noqa: ASYNC109
         pool = self._open_pool(self._pool)
         if on == "listening":
             if self.listener is not None and self.listener.is_free:
@@ -149,7 +159,7 @@ class Database:
 
     @property
     def _settings(self) -> dict[str, str]:
-        return {"application_name": "rxjobs"} | ({} if self.is_behind_pooler else PLANNED_ONCE)
+        return {"application_name": "rxjobs"} | ({} if self.is_behind_pooler else PLANNED_ONCE | BRIEF_WAITS)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -159,6 +169,8 @@ class Database:
         try:
             async with connection.transaction():
                 yield connection
+        except asyncpg.LockNotAvailableError as error:
+            raise _locked() from error
         finally:
             await _give_back(pool, connection)
 
@@ -233,6 +245,10 @@ class Database:
             raise no_dsn(self.dsn, str(error) if advice is None else f"{error}. {advice}") from error
         except (ValueError, OverflowError):  # of a port that is no number, or too large a one; it may quote the password
             raise no_dsn(self.dsn) from None
+
+
+def _locked() -> TimeoutError:
+    return TimeoutError(f"somebody else has had locked what a statement needs for {LOCK_TIMEOUT:g} s: it did nothing")
 
 
 async def _close(pool: asyncpg.Pool[Any]) -> None:

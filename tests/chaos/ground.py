@@ -31,11 +31,11 @@ from tests.servers import PrivatePostgres
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-LEASE, RESCUE, LEADER, POLL = 2.0, 1.0, 1.0, 0.5
-"""Seconds: a lease, between two looks for dead nodes, for a leader that fell silent, and between two looks for jobs."""
+LEASE, HEARTBEAT, RESCUE, LEADER, POLL = 2.0, 0.5, 1.0, 1.0, 0.5
+"""Seconds: a lease, between two renewals of it, two looks for the dead, of a leader that fell silent, between two polls."""
 FAST = {
     "RXJOBS_LEASE_SECONDS": str(LEASE),
-    "RXJOBS_HEARTBEAT_SECONDS": "0.5",
+    "RXJOBS_HEARTBEAT_SECONDS": str(HEARTBEAT),
     "RXJOBS_RESCUE_SECONDS": str(RESCUE),
     "RXJOBS_LEADER_SECONDS": str(LEADER),
     "RXJOBS_POLL_SECONDS": str(POLL),

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from tests.chaos.enqueuer import Enqueuer, enqueuing
 from tests.chaos.ground import Ground
 from tests.chaos.ledger import now
+from tests.numbers import HANG
 
-HANG = 30.0
-"""Seconds within which whatever is waited for has surely happened, on a machine with much else to do; how soon it does is shown."""
+__all__ = ["HANG", "enqueuing_both", "judge", "load", "lost_attempts", "shown"]
 
 
 @asynccontextmanager

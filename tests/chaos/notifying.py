@@ -1,9 +1,10 @@
 """What notifications cost those who enqueue, and how often they have those who wait ask. Run by hand:
 
-    python -m tests.chaos.notifying [--clients 24] [--rounds 10] [--seconds 2] [--sources 20]
+    python -m tests.chaos.notifying [--clients 24] [--callers 1] [--rounds 10] [--seconds 2] [--sources 20]
 
 First clients, each an app with connections of its own, enqueue jobs one at a time, in turns with and without notifications.
-Then as many sources take from the queue while the clients enqueue on.
+Then as many sources take from the queue while the clients enqueue on. With several callers a client does so for each at once, whose
+jobs share inserts.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def app_of(dsn: str, *, notify: bool = True) -> rj.App:
 async def _nothing() -> None: ...
 
 
-async def be_clients(dsn: str, count: int) -> None:
+async def be_clients(dsn: str, count: int, callers: int) -> None:
     """Enqueue when told to, `on 2` for two seconds with notifications, and say how many jobs it was."""
     async with AsyncExitStack() as stack:
         apps = {how: [await stack.enter_async_context(app_of(dsn, notify=how == ON)) for _ in range(count)] for how in (ON, OFF)}
@@ -44,7 +45,7 @@ async def be_clients(dsn: str, count: int) -> None:
         while line := await asyncio.to_thread(sys.stdin.readline):
             how, seconds = line.split()
             end = time.monotonic() + float(seconds)
-            print(sum(await asyncio.gather(*(_enqueue(app, end) for app in apps[how]))), flush=True)
+            print(sum(await asyncio.gather(*(_enqueue(app, end) for app in apps[how] * callers))), flush=True)
 
 
 async def _enqueue(app: rj.App, end: float) -> int:
@@ -69,20 +70,34 @@ class Clients:
         return sum([int(await _line(process)) for process in self._processes]) / seconds
 
 
+def processes_for(clients: int) -> int:
+    return min(PROCESSES, clients)
+
+
 async def _line(process: asyncio.subprocess.Process) -> bytes:
     assert process.stdout is not None
     return await process.stdout.readline()
 
 
 @asynccontextmanager
-async def clients(dsn: str, count: int) -> AsyncIterator[Clients]:
+async def clients_of(dsn: str, count: int, callers: int) -> AsyncIterator[Clients]:
     """So many, in a few processes."""
     pipe = asyncio.subprocess.PIPE
     processes = [
         await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __spec__.name, "--serve", dsn, "--clients", str(count // PROCESSES), stdin=pipe, stdout=pipe
+            sys.executable,
+            "-m",
+            "tests.chaos.notifying",
+            "--serve",
+            dsn,
+            "--clients",
+            str(count // processes_for(count)),
+            "--callers",
+            str(callers),
+            stdin=pipe,
+            stdout=pipe,
         )
-        for _ in range(PROCESSES)
+        for _ in range(processes_for(count))
     ]
     for process in processes:
         await _line(process)
@@ -110,8 +125,8 @@ async def cost(dsn: str, together: Clients, rounds: int, seconds: float) -> None
     print(f"of the rate without notifications: median {statistics.median(parts):.0%}, {min(parts):.0%} to {max(parts):.0%}")
 
 
-async def asking(dsn: str, together: Clients, sources: int, seconds: float) -> None:
-    """How often sources ask, and how often in vain."""
+async def asking(dsn: str, together: Clients, sources: int, seconds: float) -> dict[str, float]:
+    """How often sources ask, and how often in vain, from the second second on."""
     fetches: list[int] = []
     async with AsyncExitStack() as stack:
         for _ in range(sources):
@@ -125,31 +140,45 @@ async def asking(dsn: str, together: Clients, sources: int, seconds: float) -> N
                 return rows
 
             app.store.fetch_jobs = counted  # type: ignore[method-assign]
-        await together.rate(ON, 1.0)
-        fetches.clear()
-        rate = await together.rate(ON, seconds)
-    in_vain = sum(1 for rows in fetches if not rows) / max(1, len(fetches))
-    a_second = len(fetches) / seconds
-    print(f"{sources} sources, {rate:,.0f} enqueues/s: {a_second:,.0f} fetches/s, {in_vain:.0%} in vain", end=", ")
-    print(f"{a_second / sources * 0.02:.2f} a source in 20 ms")
+        enqueuing = asyncio.create_task(together.rate(ON, seconds + 1.0))
+        await asyncio.sleep(1.0)
+        before = len(fetches)
+        rate = await enqueuing
+        counted_now = fetches[before:]
+    return {
+        "enqueues a second": rate,
+        "fetches a second": len(counted_now) / seconds,
+        "in vain": sum(1 for rows in counted_now if not rows) / max(1, len(counted_now)),
+        "fetches of a source in 20 ms": len(counted_now) / seconds / sources * 0.02,
+    }
+
+
+async def herd(*, clients: int, callers: int, sources: int, seconds: float) -> dict[str, float]:
+    """What `asking` finds, on a server of its own."""
+    async with PrivatePostgres(max_connections="500") as postgres:
+        await app_of(postgres.dsn).migrate()
+        async with clients_of(postgres.dsn, clients, callers) as together:
+            return await asking(postgres.dsn, together, sources, seconds)
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=24)
+    parser.add_argument("--callers", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--sources", type=int, default=20)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        await be_clients(options.serve, options.clients)
+        await be_clients(options.serve, options.clients, options.callers)
         return
     async with PrivatePostgres(max_connections="500") as postgres:
         await app_of(postgres.dsn).migrate()
-        async with clients(postgres.dsn, options.clients) as together:
+        async with clients_of(postgres.dsn, options.clients, options.callers) as together:
             await cost(postgres.dsn, together, options.rounds, options.seconds)
-            await asking(postgres.dsn, together, options.sources, 5 * options.seconds)
+            found = await asking(postgres.dsn, together, options.sources, 5 * options.seconds)
+            print(f"{options.sources} sources:", ", ".join(f"{figure:,.2f} {what}" for what, figure in found.items()))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import pytest
 from tests.chaos import away
 from tests.chaos.faults import put
 from tests.chaos.ground import LEASE
-from tests.chaos.loaded import HANG, enqueuing_both, judge, load, lost_attempts, shown
+from tests.chaos.loaded import enqueuing_both, judge, load, lost_attempts, shown
+from tests.numbers import HANG, at_most
 from tests.servers import no_room_for_notifications
 from tests.waiting import until
 
@@ -70,6 +71,7 @@ async def runs_again(ground, fault, random):
     """How long after the fault the next jobs ran, seconds."""
     took = await ground.started(5, seconds=HANG)
     shown(fault.__name__, five_jobs=took)
+    at_most("five jobs after it", took, 3)
 
 
 @pytest.mark.parametrize(

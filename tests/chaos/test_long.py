@@ -8,21 +8,37 @@ import os
 import pytest
 
 from rxjobs.settings import Settings
-from tests.chaos import away, checker, faults, slots, stops, volume
-from tests.chaos.ground import DEFAULT
+from tests.chaos import away, checker, crowd, faults, slots, stops, volume
+from tests.chaos.enqueuer import definitions
+from tests.chaos.ground import DEFAULT, HEARTBEAT, LEADER, LEASE, RESCUE
 from tests.chaos.ledger import now
-from tests.chaos.loaded import HANG, enqueuing_both, judge, load, lost_attempts, shown
+from tests.chaos.loaded import enqueuing_both, judge, load, lost_attempts, shown
+from tests.chaos.notifying import herd
 from tests.chaos.test_away import Watch, is_quiet
 from tests.chaos.test_crowd import argue
+from tests.chaos.test_pause import toggle
+from tests.numbers import HANG, at_least, at_most
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
+NUMBERS = {
+    "again after a kill": LEASE + RESCUE + 1,
+    "without a leader": 3 * LEADER,
+    "awake until it noticed": HEARTBEAT,
+    "five jobs after it": 3.0,
+}
+"""What the 99th percentile of a figure may be, seconds."""
+
+
 def tell(ground):
-    """Print what was measured."""
+    """Print what was measured, and compare it with its number."""
     for what, found in ground.figures.items():
         found.sort()
-        shown(what, of=len(found), p50=checker.percentile(found, 0.5), p99=checker.percentile(found, 0.99), longest=found[-1])
+        p99 = checker.percentile(found, 0.99)
+        shown(what, of=len(found), p50=checker.percentile(found, 0.5), p99=p99, longest=found[-1])
+        at_most(what, p99, NUMBERS.get(what, HANG))
 
 
 async def test_two_hundred_kills_lose_nothing_and_double_nothing(ground, random):
@@ -33,6 +49,7 @@ async def test_two_hundred_kills_lose_nothing_and_double_nothing(ground, random)
             await asyncio.sleep(random.uniform(0.1, 0.4))
         shown("after the last", twenty_jobs=await ground.started(20, seconds=HANG))
     assert len(ground.died) >= 200
+    ground.figures["again after a kill"] += checker.recovery(ground.attempts, ground.died)
     tell(ground)
 
 
@@ -53,7 +70,8 @@ async def test_the_jobs_of_a_killed_leader_run_again_after_a_lease_and_a_look_wi
     again = checker.recovery(ground.attempts, ground.died)
     shown("begun again", of=len(again), first=again[0], last=again[-1])
     lease = Settings().lease_seconds
-    assert lease - Settings().heartbeat_seconds < again[0] <= again[-1] < lease + Settings().rescue_seconds + HANG
+    assert lease - Settings().heartbeat_seconds < again[0]
+    at_most("begun again", again[-1], 40, surely=lease + Settings().rescue_seconds + HANG)
     assert not await ground.verdict()
 
 
@@ -84,8 +102,56 @@ async def test_fifty_restarts_of_a_kind_cost_no_job(ground, random, fault):
 
 
 async def test_eight_who_ask_opposites_for_ten_minutes_are_all_served(ground, random):
-    """F14: CROWD_SECONDS of it, ten minutes else."""
+    """F14: CROWD_SECONDS of it, ten minutes else; and no two of all that is sent wait for each other in a circle."""
     await argue(ground, random, seconds=int(os.environ.get("CROWD_SECONDS", "600")))
+    assert await crowd.deadlocks(ground) == 0
+
+
+async def test_links_that_are_reset_for_two_minutes_and_go_silent_for_one_cost_no_job(ground, random):
+    """F7, F8; LINKS_ROUNDS resets of all links, two seconds apart."""
+    rounds = int(os.environ.get("LINKS_ROUNDS", "60"))
+    async with load(ground, 3):
+        before = now()
+        await faults.reset(ground, random, rounds=rounds)
+        rate = checker.throughput(ground.attempts, "default", before, now())
+        assert await lost_attempts(ground) == 0
+        await faults.blackhole(ground, random, seconds=rounds)
+        back = await ground.started(20, seconds=HANG)
+        shown("links", reset_rate=rate, twenty_jobs_after_silence=back)
+    at_least("jobs a second while links are reset", rate, 0.7 * 60, surely=5)
+    at_most("twenty jobs after silence", back, 3)
+
+
+async def test_a_table_that_somebody_keeps_for_twenty_seconds_is_waited_for(ground, random):
+    """F15."""
+    async with load(ground, 3), definitions(ground.dsn) as app:
+        locked = asyncio.create_task(faults.lock_table(ground, random, seconds=20))
+        holds = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'rxjobs.live_jobs'::regclass AND mode LIKE 'AccessExc%')"
+        await until(lambda: ground.value(holds))
+        began = now()
+        with pytest.raises(TimeoutError, match="somebody else has had locked"):
+            await app.jobs.count()  # it may read the whole table, for longer than others
+        in_vain = (now() - began) / 1e9
+        await locked
+        took = await ground.started(20, seconds=HANG)
+    shown("after the lock", twenty_jobs=took, waited_in_vain=in_vain)
+    at_most("waited in vain", in_vain, 5)
+    at_most("twenty jobs after the lock", took, 2)
+    assert await lost_attempts(ground) == 0
+
+
+async def test_a_queue_that_is_paused_a_hundred_times_loses_nothing(ground, random):
+    """F39."""
+    await toggle(ground, random, times=100)
+
+
+async def test_a_herd_of_ten_thousand_enqueues_a_second_has_twenty_sources_ask_seldom_and_not_in_vain():
+    """F40: as many one by one as the machine can do."""
+    found = await herd(clients=2, callers=200, sources=20, seconds=10.0)
+    shown("a herd", **found)
+    assert found["fetches of a source in 20 ms"] <= 1
+    at_most("fetches in vain", found["in vain"], 0.05, surely=0.5)
+    at_least("enqueues a second", found["enqueues a second"], 10_000, surely=0)
 
 
 async def test_a_thousand_answers_that_are_lost_change_nothing(ground, random):
@@ -148,15 +214,18 @@ async def test_a_server_that_is_down_for_ten_minutes_is_waited_for_quietly(groun
     await away.stopped(ground, random, seconds=60 * minutes)
     is_quiet(watch)
     async with enqueuing_both(ground):
-        shown("after ten minutes", twenty_jobs=await ground.started(20, seconds=HANG))
+        took = await ground.started(20, seconds=HANG)
+        shown("after ten minutes", twenty_jobs=took)
+        at_most("twenty jobs after ten minutes", took, 3)
     await judge(ground)
     assert await lost_attempts(ground) == 0
 
 
 async def test_a_million_jobs_take_no_memory(ground):
-    """Row 18."""
-    growth = await volume.memory_between(ground, 100_000, 1_000_000, seconds=1500)
-    shown("from 100,000 to 1,000,000 jobs", growth=growth, **{what: found[-1] for what, found in ground.figures.items()})
+    """Row 18; VOLUME_JOBS of them."""
+    many = int(os.environ.get("VOLUME_JOBS", "1000000"))
+    growth = await volume.memory_between(ground, many // 10, many, seconds=1500)
+    shown(f"from {many // 10:,} to {many:,} jobs", growth=growth, **{what: found[-1] for what, found in ground.figures.items()})
     assert growth < 20
 
 
@@ -164,10 +233,13 @@ async def test_claims_from_a_million_jobs_are_as_fast_as_from_ten_thousand(groun
     """F45: mixed priorities, a hundred queues, half of them scheduled for later."""
     few, many = await volume.claim_times(ground, 10_000), await volume.claim_times(ground, 1_000_000)
     shown("claims, ms", p50_of_10_000=few[0], p99_of_10_000=few[1], p50_of_1_000_000=many[0], p99_of_1_000_000=many[1])
-    assert many[0] < 10 * few[0]  # it does not grow with the backlog; how fast it is, is shown
+    assert many[0] < 10 * few[0]  # it does not grow with the backlog
+    at_most("claims from a million, ms", many[1], 20, surely=1000)
+    if "CHAOS_SHARED_BUFFERS" in os.environ:  # else the table does not fit, and what is read is the disk
+        at_most("claims from a million against those from ten thousand", many[1] / few[1], 1.5, surely=100)
     waited = await volume.start_of_an_urgent_job(ground)
     shown("an urgent job beside a million", start=waited)
-    assert waited < HANG
+    at_most("an urgent job beside a million", waited, 1)
 
 
 async def test_twenty_thousand_jobs_that_fail_together_do_not_come_back_together(ground):

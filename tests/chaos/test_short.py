@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from tests.chaos import checker, faults, slots
+from tests.chaos.ground import HEARTBEAT, LEADER, LEASE, POLL, RESCUE
 from tests.chaos.ledger import now
-from tests.chaos.loaded import HANG, load, lost_attempts, shown
+from tests.chaos.loaded import load, lost_attempts, shown
+from tests.numbers import at_least, at_most
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
@@ -31,7 +33,8 @@ async def test_twenty_kills_at_random_phases_lose_nothing_and_double_nothing(gro
     shown("without a leader", longest=max(ground.figures["without a leader"]))
     assert len(ground.died) >= 20
     assert took
-    assert took[-1] <= HANG
+    at_most("again after a kill", checker.percentile(took, 0.99), LEASE + RESCUE + 1)
+    at_most("without a leader", max(ground.figures["without a leader"]), 3 * LEADER)
 
 
 async def test_a_leader_that_was_stopped_for_three_leases_changes_nothing_when_it_wakes(ground, random):
@@ -41,6 +44,7 @@ async def test_a_leader_that_was_stopped_for_three_leases_changes_nothing_when_i
         await faults.pause(ground, random)
         await ground.started(20)
     shown("awake until it noticed", longest=max(ground.figures["awake until it noticed"]))
+    at_most("awake until it noticed", max(ground.figures["awake until it noticed"]), HEARTBEAT)
     assert "is not this node's any more" in stopped.log
     assert await lost_attempts(ground) > 0
 
@@ -62,7 +66,7 @@ async def test_a_server_that_restarts_costs_no_job(ground, random, fault):
         await fault(ground, random)
         took = await ground.started(1)
     shown(fault.__name__, first_job=took)
-    assert took <= HANG
+    at_most("first job", took, 3)
     assert await lost_attempts(ground) == 0
 
 
@@ -72,7 +76,7 @@ async def test_links_that_are_reset_go_silent_or_lose_their_notifications_cost_n
         before = now()
         await faults.reset(ground, random, rounds=3)
         rate = checker.throughput(ground.attempts, "default", before, now())
-        assert rate >= 0.3 * 60.0  # it goes on; how much of it is shown
+        at_least("jobs a second while links are reset", rate, 0.7 * 60, surely=5)
         assert await lost_attempts(ground) == 0
         await faults.blackhole(ground, random)
         healed = now()
@@ -85,7 +89,8 @@ async def test_links_that_are_reset_go_silent_or_lose_their_notifications_cost_n
             silent,
         )
         shown("links", reset_rate=rate, back_after_silence=back, start_p99_without_notifications=late)
-        assert late <= HANG
+        at_most("back after silence", back, 3)
+        at_most("start without notifications", late, POLL + 0.5)
     assert healed
 
 
@@ -123,7 +128,7 @@ async def test_locks_a_drained_pool_and_a_blocked_loop_cost_no_lease(ground, ran
         await faults.lock_table(ground, random)
         took = await ground.started(20)
     shown("after the lock", twenty_jobs=took)
-    assert took <= HANG
+    at_most("twenty jobs after the lock", took, 2)
     assert await lost_attempts(ground) == 0
 
 
@@ -137,7 +142,7 @@ async def test_jobs_that_are_poison_harm_nobody_but_themselves(ground, random):
             await ground.started(10)
         rate = checker.throughput(ground.attempts, "healthy", before, now())
         shown("the healthy queue", rate=rate)
-        assert rate >= 0.3 * 10.0  # it is not held up; how much of it is shown
+        at_least("jobs a second of the healthy queue", rate, 0.9 * 10, surely=0.3 * 10)
     assert await ground.value("SELECT min(id) FROM rxjobs.finished_jobs") > 2**53
     assert await ground.value("SELECT max(attempt) FROM rxjobs.live_jobs WHERE type = 'of_tomorrow'") == 0
     dead = await ground.rows(

@@ -22,6 +22,7 @@ from rxjobs.testing import a_job, conformance_jobs, job_type
 from rxjobs.testing import conformance_executor as conformance
 from rxjobs.testing.conformance_executor import call_of, caught, until
 from tests.executors import jobs
+from tests.numbers import at_most
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +103,9 @@ async def test_each_way_to_die_is_told_and_charges_that_job_alone(executor, tmp_
         assert isinstance(error, ChildDied), f"{function.__name__}: {error!r}"
         assert text in str(error), f"{function.__name__}: {error}"
         assert describe(error).type == "rxjobs.errors.ChildDied"
+    began = time.monotonic()
+    assert await executor.run(call_of(conformance_jobs.add, 1)) == 1
+    at_most("another child in its place", time.monotonic() - began, 1)
     assert not other.done()
     release.touch()
     assert await other is None

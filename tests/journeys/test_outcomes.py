@@ -18,6 +18,7 @@ from rxjobs.events import JobStarted, JobStopped
 from rxjobs.executors.memory import resident
 from rxjobs.testing import fill
 from tests.journeys import endings
+from tests.numbers import at_most
 from tests.waiting import until
 
 EXECUTORS = {
@@ -329,10 +330,13 @@ async def test_threads_that_hang_are_replaced_and_then_ask_for_a_fresh_start(dsn
     hang = app.job(name="hang", executor=executor, timeout=0.5, breaker=None)(endings.sleep_in_thread)
     async with app.running() as running:
         for hung in (1, 2):
-            await hang.enqueue(20.0)
+            hanging = await hang.enqueue(20.0)
             await until(lambda hung=hung: executor.abandoned == hung)
             quick = await hang.enqueue(0.0)
             await until(lambda quick=quick: is_completed(app, quick.id))
+            await until(lambda hanging=hanging: is_retryable(app, hanging.id))
+            (error,) = (await app.jobs.get(hanging.id)).errors
+            at_most("told of a timeout", error["duration"] - 0.5, 0.5)
         with pytest.raises(WornOut, match="no thread left"):
             await asyncio.wait_for(running.wait(), 20)
 

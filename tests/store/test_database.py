@@ -9,7 +9,7 @@ import pytest
 
 from rxjobs.errors import InvalidDSN, NoDatabase, NotOpen
 from rxjobs.store.advice import masked
-from rxjobs.store.database import Database
+from rxjobs.store.database import LINES, LOCK_TIMEOUT, STATEMENT_TIMEOUT, Database
 from rxjobs.store.patience import PASSING
 from tests.proxy import Proxy
 from tests.servers import find_free_port
@@ -120,6 +120,26 @@ async def test_a_statement_that_is_cancelled_leaves_its_connection_usable(databa
             await slow
     assert (await asyncio.gather(*(database.fetch("SELECT 1 AS one") for _ in range(50))))[-1][0]["one"] == 1
     await until(lambda: nobody_sleeps(database))
+
+
+async def test_no_statement_waits_for_a_lock_as_long_as_one_may_take_whatever_may_take_longer(database):
+    """F15: what may read a whole table does not wait for it any longer than others do."""
+    assert LOCK_TIMEOUT < STATEMENT_TIMEOUT <= 5
+    for line in (None, *LINES):
+        assert [row["lock_timeout"] for row in await database.fetch("SHOW lock_timeout", on=line)] == ["4500ms"]
+    other = await asyncpg.connect(database.dsn)
+    await other.execute("SELECT pg_advisory_lock(1)")
+    briefly = (
+        "WITH brief AS MATERIALIZED (SELECT set_config('lock_timeout', '20ms', true)) SELECT pg_advisory_xact_lock(1) FROM brief"
+    )
+    for line in (None, *LINES):
+        with pytest.raises(TimeoutError, match=r"somebody else has had locked what a statement needs for 4\.5 s: it did nothing"):
+            await database.fetch(briefly, on=line, timeout=60)
+    with pytest.raises(TimeoutError, match="somebody else has had locked"):
+        async with database.transaction() as connection:
+            await connection.execute(briefly)
+    await other.close()
+    assert len(await database.fetch(briefly)) == 1
 
 
 async def nobody_sleeps(database):
