@@ -18,7 +18,7 @@ from rxjobs import settings as settings_
 from rxjobs.autoscaling import Autoscale
 from rxjobs.backoff import Backoff
 from rxjobs.callables import Callables
-from rxjobs.calls import Executor
+from rxjobs.calls import Executor, checked_executor
 from rxjobs.codec import Codec, checked
 from rxjobs.declared import CONCURRENCY, Pipeline, named
 from rxjobs.definition import DEFAULT_BREAKER, Breaker, Definition, NewJob, Options, options_of
@@ -74,7 +74,7 @@ class App(Facets):
         self.circuits = Circuits(self.events.emit)
         self._middleware = Stack(self._signals, self.circuits, self.events)
         self._loop_executor: Executor = on_loop()
-        self._thread_executor: Executor = threads or in_threads(THREADS)
+        self._thread_executor = checked_executor("threads", in_threads(THREADS) if threads is None else threads)
         self._callables = Callables(callables, self.job)
         self._pipelines: list[Pipeline] = []
         self._dsn: str | None = None

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
 
 
@@ -94,6 +95,16 @@ class Executor(Protocol):
     async def run(self, call: Call) -> Any: ...
 
     async def close(self) -> None: ...
+
+
+def checked_executor(option: str, executor: Any) -> Executor:
+    """An executor that was given; raises InvalidOption for what is none."""
+    if isinstance(executor, type) or not all(callable(getattr(executor, name, None)) for name in ("run", "close")):
+        raise InvalidOption(
+            f"{option} is where code runs: rj.in_threads(8), rj.in_processes(2), rj.in_pool(pool) or the like, not {executor!r:.80}"
+        )
+    given: Executor = executor
+    return given
 
 
 def start_of(job_id: int) -> Start | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -15,6 +15,7 @@ import msgspec
 
 from rxjobs.arguments import Arguments, dump_untyped, load_untyped
 from rxjobs.backoff import Backoff
+from rxjobs.calls import checked_executor
 from rxjobs.codec import Codec, ValueCodec, shown
 from rxjobs.enqueued import Enqueued
 from rxjobs.errors import InvalidArguments, InvalidOption
@@ -132,8 +133,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     trace: Literal["continue", "link", "none"] | None = None
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
-            raise InvalidOption(f"a job type's name is letters, digits and . : _ -, at most 128, not {self.name[:150]!r}")
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise InvalidOption(f"a job type's name is letters, digits and . : _ -, at most 128, not {self.name!r:.150}")
         check_queue(self.queue)
         check_number(self.name, "priority", self.priority, 0, 9)
         check_number(self.name, "max_attempts", self.max_attempts, 1, 1000)
@@ -141,8 +142,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidOption(f"{self.name}: timeout is a number of seconds above 0, or None, not {self.timeout!r}")
         if not isinstance(self.record, bool):
             raise InvalidOption(f"{self.name}: record is True or False, not {self.record!r:.100}")
+        if self.backoff is not None and not callable(self.backoff):
+            raise InvalidOption(f"{self.name}: backoff is a function, `attempt, error -> seconds`, not {self.backoff!r:.100}")
+        if not isinstance(self.breaker, Breaker | None):
+            raise InvalidOption(f"{self.name}: breaker takes rj.Breaker(...) or None, not {self.breaker!r:.100}")
+        if self.executor is not None:
+            checked_executor(f"{self.name}: executor", self.executor)
         check_unique(self.name, self.unique)
-        check_tags(self.name, self.tags)
         check_meta(self.name, self.meta)
         if self.trace not in (None, "continue", "link", "none"):
             raise InvalidOption(f"{self.name}: trace is one of continue, link, none, not {self.trace!r:.100}")
@@ -153,9 +159,10 @@ def options_of(function: Callable[..., Any], name: str | None = None, **options:
     unknown = options.keys() - {*Options.__struct_fields__}
     if unknown:
         raise InvalidOption(f"@app.job takes no {', '.join(sorted(unknown))}; it takes {', '.join(Options.__struct_fields__)}")
-    options["tags"] = tuple(options.get("tags") or ())
-    options["meta"] = dict(options.get("meta") or {})
-    return Options(name=_own_name(function) if name is None else name, **options)
+    name = _own_name(function) if name is None else name
+    options["tags"] = tags_of(name, options.get("tags") or ())
+    options["meta"] = meta_of(name, options.get("meta") or {})
+    return Options(name=name, **options)
 
 
 def _own_name(function: Callable[..., Any]) -> str:
@@ -311,10 +318,9 @@ class Definition(Generic[P, R]):
             check_number(self.name, "max_attempts", max_attempts, 1, 1000)
             changes["max_attempts"] = max_attempts
         if tags is not None:
-            changes["tags"] = tuple(tags)
-            check_tags(self.name, changes["tags"])
+            changes["tags"] = tags_of(self.name, tags)
         if meta is not None:
-            changes["meta"] = {**self.how.meta, **meta}
+            changes["meta"] = {**self.how.meta, **meta_of(self.name, meta)}
             check_meta(self.name, changes["meta"])
         if unique is msgspec.UNSET:
             unique = self.how.unique
@@ -365,6 +371,13 @@ def check_instant(owner: str, instant: Any) -> None:
         raise InvalidOption(f"{owner}: scheduled_at is at most ten years away, and in no century before the last, not {instant}")
 
 
+def meta_of(owner: str, meta: Any) -> dict[str, Any]:
+    """The meta that was given."""
+    if not isinstance(meta, Mapping):
+        raise InvalidOption(f"{owner}: meta is a mapping, not {meta!r:.100}")
+    return dict(meta)
+
+
 def check_meta(owner: str, meta: Mapping[str, Any]) -> None:
     """Refuse meta that a row cannot hold."""
     try:
@@ -373,8 +386,14 @@ def check_meta(owner: str, meta: Mapping[str, Any]) -> None:
         raise InvalidOption(str(error)) from None
 
 
-def check_tags(owner: str, tags: Sequence[str]) -> None:
-    """Refuse tags that are too many, too long, or no text."""
+def tags_of(owner: str, tags: Any) -> tuple[str, ...]:
+    """Tags that were given; refuses those that are too many, too long, or no text."""
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise InvalidOption(f"{owner}: tags are a list of text, not {tags!r:.100}")
     count, length = TAG_LIMIT
-    if len(tags) > count or not all(isinstance(tag, str) and 0 < len(tag) <= length and clean(tag, length) == tag for tag in tags):
-        raise InvalidOption(f"{owner}: at most {count} tags of 1 to {length} characters, not {list(tags)!r:.200}")
+    given = tuple(tags)
+    if len(given) > count or not all(
+        isinstance(tag, str) and 0 < len(tag) <= length and clean(tag, length) == tag for tag in given
+    ):
+        raise InvalidOption(f"{owner}: at most {count} tags of 1 to {length} characters, not {list(given)!r:.200}")
+    return given

@@ -52,6 +52,7 @@ class Jobs:
 
     async def get(self, id: int) -> Job | None:
         """The job with this id, or None."""
+        check_ids("jobs.get", [id])
         rows = await self._store().get_jobs([id])
         return self._job(rows[0]) if rows else None
 
@@ -154,7 +155,7 @@ class Jobs:
             raise InvalidOption("say which dead letters: by id, or by any of type=, queue=, tags=, error= and since=, not both")
         apart = 0.0 if rate is None else 1 / rate
         if ids is not None:
-            given = [ids] if isinstance(ids, int) else sorted(set(ids))
+            given = sorted(set(check_ids("jobs.redrive", ids)))
             return (await self._redrive(given, attempts, None, 0, apart))[0]
         begin, back, above = await self._begin(since), 0, 0
         base: datetime | None = None
@@ -246,7 +247,7 @@ class Jobs:
             raise InvalidOption("say which jobs: by id, or by filters such as state='discarded', queue=, type=, tags=")
 
         if ids is not None:
-            return len(await change([ids] if isinstance(ids, int) else list(ids)))
+            return len(await change(check_ids("jobs", ids)))
         unknown = filters.keys() - {"state", "queue", "type", "tags"}
         if unknown:
             raise InvalidOption(f"jobs are filtered by state, queue, type and tags, not by {', '.join(sorted(unknown))}")
@@ -269,6 +270,15 @@ class Jobs:
             return job_from_row(row, stored, args, result)
         except Exception:  # BadPayload, or what a codec raises
             return job_from_row(row, stored, result=result)
+
+
+def check_ids(owner: str, ids: Any) -> list[int]:
+    """These ids of jobs, or this one; raises InvalidOption for what is none."""
+    given = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str | bytes) else [ids]
+    for one in given:
+        if isinstance(one, bool) or not isinstance(one, int):
+            raise InvalidOption(f"{owner}: a job's id is a whole number, such as `enqueued.id`, not {one!r:.100}")
+    return given
 
 
 def check_wait(id: Any, timeout: Any) -> None:

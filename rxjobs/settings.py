@@ -118,7 +118,7 @@ def _pyproject(folder: Path | None) -> dict[str, Any]:
 def _convert(name: str, value: Any, where: str) -> Any:
     kind = type(getattr(Settings(), name)) if name not in ("dsn", "listen_dsn") else str
     convert: Callable[[Any], Any] = _boolean if kind is bool else kind
-    if kind is not bool and isinstance(value, bool):
+    if (kind is not bool and isinstance(value, bool)) or (name in ("dsn", "listen_dsn") and not isinstance(value, str)):
         raise InvalidOption(f"{name}={value!r} in {where} is no {KINDS[kind]}")
     try:
         return convert(value)

@@ -97,6 +97,14 @@ def test_arguments_that_do_not_fit_are_refused_when_the_job_is_made(app):
         ({"tags": ["t" * 65]}, "at most 32 tags"),
         ({"tags": [5]}, "at most 32 tags"),
         ({"tags": ["a\x00"]}, "at most 32 tags"),
+        ({"tags": "urgent"}, "tags are a list of text, not 'urgent'"),
+        ({"tags": 5}, "tags are a list of text, not 5"),
+        ({"meta": "x"}, "meta is a mapping, not 'x'"),
+        ({"backoff": 5}, "backoff is a function.* not 5"),
+        ({"breaker": True}, r"breaker takes rj.Breaker\(...\) or None, not True"),
+        ({"executor": "threads"}, "executor is where code runs: rj.in_threads.* not 'threads'"),
+        ({"executor": rj.in_threads}, "executor is where code runs"),
+        ({"name": 5}, "a job type's name is"),
     ],
 )
 def test_options_that_cannot_be_are_refused_where_the_type_is_declared(app, options, message):
@@ -116,6 +124,8 @@ def test_options_that_cannot_be_are_refused_where_the_type_is_declared(app, opti
         ({"queue": "with space"}, "a queue's name is"),
         ({"max_attempts": 0}, "max_attempts is a .*number from 1"),
         ({"tags": [""]}, "at most 32 tags"),
+        ({"tags": "urgent"}, "tags are a list of text, not 'urgent'"),
+        ({"meta": 5}, "meta is a mapping, not 5"),
     ],
 )
 def test_options_of_one_job_that_cannot_be_are_refused(app, options, message):
@@ -132,6 +142,19 @@ def test_options_of_one_job_that_cannot_be_are_refused(app, options, message):
 def test_a_breaker_that_cannot_be_is_refused(how):
     with pytest.raises(rj.InvalidOption, match=r"Breaker: (fail_max|probes|reset_timeout) is a"):
         rj.Breaker(**how)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threads": 8}, "threads is where code runs: rj.in_threads.* not 8"),
+        ({"telemetry": {"spans": {}}}, "telemetry takes rj.Telemetry"),
+        ({"dsn": 5432}, "dsn=5432 .* is no text"),
+    ],
+)
+def test_what_an_app_cannot_be_made_of_is_refused(options, message):
+    with pytest.raises(rj.InvalidOption, match=message):
+        rj.App(**options)
 
 
 def test_a_name_is_taken_once(app):

@@ -169,6 +169,14 @@ async def test_a_change_of_everything_must_be_said(app, connection):
     assert await app.jobs.count() == {"available": 1}
 
 
+@pytest.mark.parametrize("id", ["7", None, True, 7.0])
+async def test_what_is_no_id_is_refused(app, id):
+    with pytest.raises(rj.InvalidOption, match=f"jobs.get: a job's id is a whole number, such as `enqueued.id`, not {id!r}"):
+        await app.jobs.get(id)
+    with pytest.raises(rj.InvalidOption, match="a job's id is a whole number"):
+        await app.jobs.cancel([1, id])
+
+
 async def test_no_ids_are_no_jobs(app, connection):
     await fill(connection, "send", 1)
     assert await app.jobs.delete([]) == 0

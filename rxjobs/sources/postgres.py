@@ -19,7 +19,7 @@ from rxjobs.aside import Unwritten
 from rxjobs.autoscaling import Depth
 from rxjobs.awaiting import every, let_others
 from rxjobs.decide import raised
-from rxjobs.definition import Definition, check_queue, check_tags
+from rxjobs.definition import Definition, check_queue, tags_of
 from rxjobs.demand import now
 from rxjobs.errors import BadPayload, InvalidOption
 from rxjobs.events import JobStarted
@@ -81,7 +81,7 @@ class PostgresSource:
         self._claimed = Job(id=0, type="", queue=queue, state=State.EXECUTING)
         self._node = node
         self._where = _where(where)
-        check_tags(f"where of queue {queue}", self._where.tags)
+        tags_of(f"where of queue {queue}", self._where.tags)
         self._args = dump_untyped(self._where.args, "where['args']", 65536) if self._where.args else "{}"
         self.low_water = LowWater()
         self._outcomes = Outcomes(node)

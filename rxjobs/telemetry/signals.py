@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from rxjobs.definition import Definition
+from rxjobs.errors import InvalidOption
 from rxjobs.event_stream import EventStream
 from rxjobs.perform import Middleware
 from rxjobs.telemetry import names
@@ -30,6 +31,8 @@ class Signals:
         queues_taken: Container[str],
         events: EventStream,
     ) -> None:
+        if not isinstance(telemetry, Telemetry):
+            raise InvalidOption(f"telemetry takes rj.Telemetry(...), not {telemetry!r:.100}")
         self._tracing = Tracing(telemetry)
         self._enqueuing = Enqueuing(self._tracing)
         telling = Telling(telemetry, self._tracing)

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rxjobs as rj
-from rxjobs.definition import NAME, QUEUE, Options, check_queue, check_tags
+from rxjobs.definition import NAME, QUEUE, Options, check_queue, tags_of
 from rxjobs.settings import SCHEMA, Settings
 from rxjobs.store.encoding import NewRows
 
@@ -102,7 +102,7 @@ async def test_random_tags_come_back_as_they_were_given(app):
     @given(st.lists(st.text(min_size=1, max_size=64), max_size=8))
     def look(tags):
         try:
-            check_tags("work", tags)
+            tags_of("work", tags)
         except rj.InvalidOption:
             return
         kept.append(tags)
