@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
@@ -16,8 +16,9 @@ from reactivex.disposable import Disposable
 from rxjobs.awaiting import LoopScheduler, scheduler_here
 from rxjobs.calls import Executor
 from rxjobs.counted import Counted
-from rxjobs.demand import Demand, Ledger
+from rxjobs.demand import Demand, Ledger, let_go
 from rxjobs.events import Emit, Event
+from rxjobs.hold import CANCELLED
 from rxjobs.job import Job
 from rxjobs.source import Source
 
@@ -32,6 +33,9 @@ class Working(Protocol):
 
     @property
     def running(self) -> list[Any]: ...
+
+    @property
+    def waiting(self) -> Sequence[Any]: ...
 
     def let_go_of_waiting(self, which: Callable[[Any], bool]) -> None: ...
 
@@ -176,14 +180,19 @@ class Scope:
     def cancel(self, claims: frozenset[tuple[int, int]]) -> None:
         """Stop what runs for jobs that are to be cancelled, given by their ids and attempts; what has not begun never does.
 
-        What runs for several jobs is stopped when that is asked for all of them.
+        What runs for several jobs is stopped when that is asked for all of them. A list that waits goes on without such a job.
         """
         for ledger in self._ledgers.values():
             ledger.cancelling = claims
         for awaited in tuple(self._awaited):
             for job in [job for item in awaited.running for job in _jobs_of(item) if job.hold is not None]:
                 job.hold.cancelled = job.hold.cancelled or job.hold.is_to_be_cancelled
-            awaited.stop(lambda item: all(job.hold is not None and job.hold.is_to_be_cancelled for job in _jobs_of(item)))
+            for jobs in [item for item in awaited.waiting if isinstance(item, list)]:
+                gone = [job for job in jobs if _is_to_be_cancelled(job)]
+                jobs[:] = [job for job in jobs if not _is_to_be_cancelled(job)]
+                for job in gone:
+                    let_go(job, CANCELLED)
+            awaited.stop(lambda item: all(map(_is_to_be_cancelled, _jobs_of(item))))
 
     def recall(self, ledger: Ledger) -> None:
         """Release the jobs of a pull that wait for their turn in a stage; what runs may end."""
@@ -253,6 +262,10 @@ def scope_here(scheduler: abc.SchedulerBase | None = None) -> Scope:
     """The scope of the pipeline that is being subscribed; without a runner, one of its own on the running loop."""
     found = scheduler.scope if isinstance(scheduler, _ScopeScheduler) else _scope.get(None)
     return found if found is not None else Scope(scheduler_here(scheduler), _unheard, supervised=False)
+
+
+def _is_to_be_cancelled(job: Job) -> bool:
+    return job.hold is not None and job.hold.is_to_be_cancelled
 
 
 def _jobs_of(item: Job | list[Job]) -> list[Job]:

@@ -12,6 +12,7 @@ from rxjobs.calls import Call
 from rxjobs.decide import raised, resolve, returned
 from rxjobs.demand import ended, now
 from rxjobs.events import Emit, JobStarted
+from rxjobs.hold import CANCELLED
 from rxjobs.job import Job
 from rxjobs.outcome import COMPLETE, Discard, Finished, Outcome, Release, Retry, SharedFailure
 from rxjobs.perform import tell_end, waited
@@ -90,9 +91,15 @@ class Batch:
         return ended(job, tell_end(self._emit, job, outcome, queue_time, now() - began))
 
     async def _call(self) -> None:
-        if not self._parts:
+        together: list[tuple[Job, asyncio.Future[Outcome]]] = []
+        for _, (job, part) in sorted(self._parts.items()):
+            if job.hold is not None and job.hold.is_to_be_cancelled:
+                part.set_result(Release(reason=CANCELLED))  # its run has not begun
+            else:
+                together.append((job, part))
+        if not together:
             return
-        jobs, parts = zip(*(self._parts[place] for place in sorted(self._parts)), strict=True)
+        jobs, parts = zip(*together, strict=True)
         call = called(self._handler, self._timeout or _shortest(jobs))
         for part, outcome in zip(parts, await _outcomes(list(jobs), call), strict=True):
             # one that was cancelled meanwhile has ended already

@@ -11,6 +11,18 @@ from rxjobs.store import embedded
 from tests.servers import Databases, folder_for_a_server
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: takes minutes, half an hour in all; runs only where it is asked for, with -m long")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "long" in config.option.markexpr:
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    items[:] = [item for item in items if item not in long]
+    config.hook.pytest_deselected(items=long)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The DSN of the server for this run: RXJOBS_TEST_DSN, or else an embedded one of our own."""

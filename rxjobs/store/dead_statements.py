@@ -1,17 +1,38 @@
-"""The statements about dead letters."""
+"""The statements about dead letters, and about what becomes of finished jobs in the end."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
 
 from rxjobs.store.asking import Asking
 from rxjobs.store.encoding import Filters
 from rxjobs.store.undone import until_done
 
 
+class Pruned(NamedTuple):
+    """What a look for finished jobs that were kept long enough has deleted."""
+
+    states: Counter[str]
+    """How many of each state."""
+    up_to: datetime
+    """What ended before is old, dead letters aside. Where fewer were deleted than might have been none of it is left, unless
+    somebody held it, or writes it down only now: an instant is that of a transaction's beginning."""
+
+
 class DeadStatements(Asking):
-    """Dead letters: the jobs that were discarded."""
+    """Dead letters: the jobs that were discarded. And all that are finished."""
+
+    async def prune_jobs(
+        self, keep: float, limit: int, leader: UUID, term: int, keep_discarded: float | None = None, since: datetime | None = None
+    ) -> Pruned:
+        """Delete finished jobs older than `keep` seconds, dead letters by an age of their own, others that ended `since`."""
+        age = keep if keep_discarded is None else keep_discarded
+        *rows, last = await self._run("prune_jobs", keep, limit, leader, term, age, since)
+        return Pruned(Counter({row["state"]: row["count"] for row in rows}), last["up_to"])
 
     async def find_dead(
         self, filters: Filters, errors: Sequence[str] | None, since: datetime | None, above: int, limit: int

@@ -1,18 +1,36 @@
 -- Delete up to $2 jobs that finished more than $1 seconds ago, dead letters more than $5 seconds ago, while node $3 leads in term $4.
--- Returns how many of each state.
-WITH old AS (
+-- Of those that are no dead letters only such as finished at $6 (NULL: ever) or later: among what is older none was left. It would be read again and
+-- again for the dead letters in it, which may be kept for longer, and are found by an index of their own.
+-- Returns how many of each state, and in a row without a state the instant before which jobs are old.
+WITH ended AS (
     DELETE FROM {schema}.finished_jobs
     WHERE ctid = ANY (ARRAY(
         SELECT ctid
         FROM {schema}.finished_jobs
-        WHERE finished_at < now() - least($1::float8, $5::float8) * interval '1 second'
-          AND finished_at < now() - (CASE WHEN state = 'discarded' THEN $5::float8 ELSE $1::float8 END) * interval '1 second'
+        WHERE finished_at >= COALESCE($6::timestamptz, '-infinity')
+          AND finished_at < now() - $1::float8 * interval '1 second'
+          AND state <> 'discarded'
           AND EXISTS (SELECT FROM {schema}.leaders WHERE node = $3 AND term = $4 AND expires_at > now())
         LIMIT $2
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING state
+), dead AS (
+    DELETE FROM {schema}.finished_jobs
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid
+        FROM {schema}.finished_jobs
+        WHERE finished_at < now() - $5::float8 * interval '1 second'
+          AND state = 'discarded'
+          AND EXISTS (SELECT FROM {schema}.leaders WHERE node = $3 AND term = $4 AND expires_at > now())
+        ORDER BY finished_at
+        LIMIT $2 - (SELECT count(*) FROM ended)
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING state
 )
-SELECT state::text AS state, count(*)
-FROM old
+SELECT state::text AS state, count(*) AS count, NULL::timestamptz AS up_to
+FROM (SELECT state FROM ended UNION ALL SELECT state FROM dead) AS old
 GROUP BY state
+UNION ALL
+SELECT NULL, 0, now() - $1::float8 * interval '1 second'

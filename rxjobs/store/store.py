@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -255,13 +254,6 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
         """Give back what a node has claimed without knowing it; gives the ids, and PostgreSQL's time."""
         (row,) = await self._run("lost_claims", node, list(held), before, self._notify)
         return set(row["ids"]), row["now"]
-
-    async def prune_jobs(
-        self, keep: float, limit: int, leader: UUID, term: int, keep_discarded: float | None = None
-    ) -> Counter[str]:
-        """Delete finished jobs older than `keep` seconds, dead letters by an age of their own; gives how many of each state."""
-        rows = await self._run("prune_jobs", keep, limit, leader, term, keep if keep_discarded is None else keep_discarded)
-        return Counter({row["state"]: row["count"] for row in rows})
 
     async def queue_depths(self) -> Rows:
         """How many jobs stand in each queue and state, of finished ones the dead letters only, and how long the oldest waited."""

@@ -18,15 +18,6 @@ from tests.chaos.ground import SMALL, Ground  # noqa: E402 - once their asserts 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", 'chaos: breaks things while they run, four minutes in all; leave out with -m "not chaos"')
-    config.addinivalue_line("markers", "long: takes minutes, half an hour in all; runs only where it is asked for, with -m long")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "long" in config.option.markexpr:
-        return
-    long = [item for item in items if item.get_closest_marker("long")]
-    items[:] = [item for item in items if item not in long]
-    config.hook.pytest_deselected(items=long)
 
 
 @pytest.fixture(scope="session")

@@ -129,7 +129,7 @@ async def test_what_waits_for_its_turn_in_a_pipeline_is_cancelled_and_never_begi
         first, second = [await app.definitions["sleeps"].enqueue(seconds) for seconds in (60, 61)]
         await begun.wait()
         await until(lambda: app.jobs.count(state="executing"))
-        await until(lambda: app.store.database and _both_execute(app))
+        await until(lambda: _counts(app, executing=2))
         await app.jobs.cancel(second.id)
         with pytest.raises(rj.JobFailed, match="was cancelled"):
             await second.result(timeout=20)
@@ -138,10 +138,6 @@ async def test_what_waits_for_its_turn_in_a_pipeline_is_cancelled_and_never_begi
         with pytest.raises(rj.JobFailed, match="was cancelled"):
             await first.result(timeout=20)
         assert len(seen["ended"]) == 1
-
-
-async def _both_execute(app):
-    return (await app.jobs.count()).get("executing") == 2
 
 
 async def test_a_cancelled_job_may_be_retried_and_runs(dsn):
@@ -188,3 +184,40 @@ async def test_a_wish_that_comes_in_the_very_moment_of_an_ack_is_not_lost(dsn, c
             await job.result(timeout=20)
         assert (await app.jobs.get(job.id)).attempt == 1
         assert not [event for event in told if isinstance(event, events.JobStale)]
+
+
+async def test_one_job_of_a_list_is_cancelled_and_the_others_run_to_their_end(dsn):
+    """One that runs has the wish shown to its handler; one whose list waits for its turn is never given to it."""
+    app = rj.App(dsn, migrate=True)
+    begun, go_on, given = asyncio.Event(), asyncio.Event(), []
+
+    @app.job(name="work", unique=rj.Unique(by=("args.n",)))
+    async def work(n: int) -> None: ...
+
+    async def handle(jobs: list[rj.Job]) -> None:
+        given.append([job.args["n"] for job in jobs])
+        begun.set()
+        await until(lambda: any(job.cancelled for job in jobs) or len(given) > 1)
+        await go_on.wait()
+
+    lists = app.source("default", max_demand=4).pipe(rj.buffer(2, timespan=None), rj.execute_batch(handle), rj.ack())
+    async with app.running(lists):
+        running, other, waiting, late = await app.enqueue_many([work.new(n) for n in range(4)])
+        await begun.wait()
+        await until(lambda: _counts(app, executing=4))
+        await app.jobs.cancel([running.id, waiting.id])
+        with pytest.raises(rj.JobFailed, match="was cancelled"):
+            await waiting.result(timeout=20)
+        assert (await app.jobs.get(running.id)).state == "executing"
+        assert (await work.enqueue(0)).duplicate
+        go_on.set()
+        with pytest.raises(rj.JobFailed, match="was cancelled"):
+            await running.result(timeout=20)
+        await until(lambda: _counts(app, completed=2))
+        assert {(await app.jobs.get(one.id)).state for one in (other, late)} == {"completed"}
+    assert given == [[0, 1], [3]]
+
+
+async def _counts(app, **states):
+    found = await app.jobs.count()
+    return all(found.get(state) == count for state, count in states.items())

@@ -54,7 +54,7 @@ async def test_jobs_live_their_whole_life_across_a_border_of_numbers(dsn, border
         leader = uuid4()
         term = await app.store.lead(leader, 60)
         assert term is not None
-        assert (await app.store.prune_jobs(0, 100, leader, term)).total() == 12
+        assert (await app.store.prune_jobs(0, 100, leader, term)).states.total() == 12
         assert await app.jobs.count() == {}
         await connection.close()
 

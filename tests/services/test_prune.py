@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+import rxjobs.services.prune as service
 from rxjobs.services.prune import prune
 from rxjobs.testing import fill
 
@@ -31,3 +32,21 @@ async def test_dead_letters_are_kept_for_a_time_of_their_own(connection, store, 
         assert await pruned.get() == 10 - left
     watching.dispose()
     assert await connection.fetchval("SELECT count(*) FROM rxjobs.finished_jobs WHERE state = 'discarded'") == left
+
+
+async def test_what_ended_since_the_last_look_goes_and_what_was_written_down_late_too(
+    connection, store, scheduler, leadership, monkeypatch
+):
+    """Only now and then is all read again: an instant is that at which a transaction began, which may have been long ago."""
+    monkeypatch.setattr(service, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(service, "ANEW", 5)
+    pruned = asyncio.Queue()
+    watching = prune(store, leadership, keep=3600.0).subscribe(pruned.put_nowait, scheduler=scheduler)
+    async with asyncio.timeout(10):
+        for seconds in (3601, 86400):
+            assert await pruned.get() == 0
+            await fill(connection, "work", 3, state="completed")
+            await connection.execute("UPDATE rxjobs.finished_jobs SET finished_at = now() - $1 * interval '1 second'", seconds)
+            while await pruned.get() != 3:
+                pass
+    watching.dispose()

@@ -41,7 +41,7 @@ async def test_what_a_leader_of_an_old_term_writes_changes_nothing(store, connec
     await connection.execute(LATE, late)
     assert (await store.stage_jobs(10, *old))[0] == 0
     assert await rescue_some(store, dead, 10, *old) == set()
-    assert (await store.prune_jobs(0.0, 10, *old)).total() == 0
+    assert (await store.prune_jobs(0.0, 10, *old)).states.total() == 0
     assert await states(connection, [lost, late]) == ["executing", "scheduled"]
 
 

@@ -172,8 +172,25 @@ async def test_jobs_are_cancelled_and_their_progress_is_written_by_their_ids(fil
 
 async def test_pruning_finds_the_old_by_their_place_in_a_table_that_grows_at_its_end(filled):
     await filled.execute("VACUUM ANALYZE rxjobs.finished_jobs")  # autovacuum does so for every tenth of growth
-    found, _ = await plan(filled, "prune_jobs", 3600.0, 1000, *await a_leader(filled), 7200.0)
+    found, _ = await plan(filled, "prune_jobs", 3600.0, 1000, *await a_leader(filled), 7200.0, None)
     assert not tables_read_in_full(found)
+
+
+async def test_pruning_does_not_read_the_dead_letters_again_that_are_kept_for_longer(filled):
+    await filled.execute(
+        "UPDATE rxjobs.finished_jobs SET state = 'discarded', finished_at = now() - interval '2 hours' + id * interval '1 ms'"
+    )
+    await filled.execute("VACUUM (FULL, ANALYZE) rxjobs.finished_jobs")
+    leader, since = await a_leader(filled), None
+    pages = []
+    for _ in range(RUNS):
+        found, rows = await plan(filled, "prune_jobs", 3600.0, 1000, *leader, 86400.0, since)
+        ((state, _, since),) = rows
+        assert state is None
+        assert not tables_read_in_full(found)
+        pages.append(sum(blocks(one) for one in found if one.get("Relation Name") == "finished_jobs"))
+    assert pages[0] > 100, "there was nothing in the way, so that this proves nothing"
+    assert max(pages[1:]) < 20
 
 
 async def test_the_cost_of_a_claim_and_its_ack_does_not_grow_with_what_was_done_before(filled):
@@ -190,6 +207,40 @@ async def test_the_cost_of_a_claim_and_its_ack_does_not_grow_with_what_was_done_
         pages.append(sum(blocks(plan[0]) for plan in (fetching, completing)))
     assert max(pages) < 30 * BATCH  # to claim one row and to move it takes 21 pages, indexes included
     assert pages[-1] < pages[0] * 1.25
+
+
+@pytest.mark.parametrize("history", [50_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+async def test_a_long_history_adds_nothing_to_a_claim_and_next_to_nothing_to_an_ack(ground, history):
+    """An ack adds to the end of the table and of its indexes, which are a level deeper for some hundred times as many jobs."""
+    connection = await asyncpg.connect(await emptied(ground))
+    node = await a_node(connection)
+    await connection.execute("INSERT INTO rxjobs.live_jobs (type, queue) SELECT 'work', 'mail' FROM generate_series(1, 4000)")
+
+    async def read():
+        claiming, claimed = await plan(connection, "fetch_jobs", "mail", 100, ["work"], node, 4096)
+        acking, rows = await plan(connection, "ack_completed", [row["id"] for row in claimed], node, 1)
+        assert len(rows) == 100
+        return [blocks(one[0]) for one in (claiming, acking)]
+
+    async def settled():
+        await connection.execute("VACUUM ANALYZE rxjobs.live_jobs, rxjobs.finished_jobs")
+        return [await read() for _ in range(RUNS)]
+
+    before = await settled()
+    await connection.execute(
+        f"""
+        INSERT INTO rxjobs.finished_jobs
+            (id, inserted_at, scheduled_at, finished_at, state, attempt, max_attempts, priority, type, queue, args)
+        SELECT -n, now(), now(), now() - ({history} - n) * interval '30 s', 'completed', 1, 20, 0, 'work', 'mail', '{{}}'
+        FROM generate_series(1, {history}) AS n
+        """
+    )
+    after = await settled()
+    (claims, acks), (claims_then, acks_then) = zip(*before, strict=True), zip(*after, strict=True)
+    print(f"pages, of {history} finished jobs: a claim {claims_then}, an ack {acks_then}; without: {claims}, {acks}")
+    assert max(claims_then) <= 1.1 * max(claims)
+    assert max(acks_then) <= 1.1 * max(acks) + 100
+    await connection.close()
 
 
 @pytest.fixture
