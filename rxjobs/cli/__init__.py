@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from cyclopts import App as Commands
-from cyclopts import CycloptsError, Parameter
+from cyclopts import CycloptsError, MissingArgumentError, Parameter
 
 from rxjobs.cli.escaping import on_one_line
 from rxjobs.errors import RxJobsError
@@ -93,7 +93,7 @@ def obey(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except CycloptsError as error:
-        return _complain(f"{error} See: {_help_for(error)}")
+        return _complain(f"{_said(error)} See: {_help_for(error)}")
     except RxJobsError as error:
         return _complain(str(error))
     except KeyboardInterrupt:
@@ -114,6 +114,14 @@ def import_all() -> None:
 def _complain(text: str) -> int:
     print(f"rxjobs: {on_one_line(text)}", file=sys.stderr)
     return MISTAKE
+
+
+def _said(error: CycloptsError) -> str:
+    """What is wrong, in our words where Cyclopts' do not say what was left out."""
+    if not isinstance(error, MissingArgumentError) or (left_out := error.argument) is None:
+        return str(error)
+    is_missing = f"{left_out.name} is missing" if left_out.required else f"{left_out.name} needs a value"
+    return f"{is_missing}: {left_out.parameter.help}" if left_out.parameter.help else f"{is_missing}."
 
 
 def _help_for(error: CycloptsError) -> str:
