@@ -242,6 +242,14 @@ async def test_claims_from_a_million_jobs_are_as_fast_as_from_ten_thousand(groun
     at_most("an urgent job beside a million", waited, 1)
 
 
+async def test_claims_do_not_wait_for_the_pruning_of_half_a_million_jobs(ground):
+    """Row 44."""
+    before, during, left = await volume.claims_beside_pruning(ground, 500_000)
+    shown("claims, ms", p50=before[0], p99=before[1], p50_while_pruning=during[0], p99_while_pruning=during[1], left=left)
+    assert left > 0, "it was over too soon to show anything"
+    at_most("claims while jobs are pruned against those before", during[1] / before[1], 2, surely=100)
+
+
 async def test_twenty_thousand_jobs_that_fail_together_do_not_come_back_together(ground):
     """F46."""
     found = await volume.storm(ground, 20_000, seconds=600)

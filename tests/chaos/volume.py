@@ -69,6 +69,24 @@ async def claim_times(ground: Ground, count: int) -> tuple[float, float]:
     return checker.percentile(took, 0.5), checker.percentile(took, 0.99)
 
 
+async def claims_beside_pruning(ground: Ground, ended: int) -> tuple[tuple[float, float], tuple[float, float], int]:
+    """Row 44: `claim_times` before and while so many jobs that have ended are pruned; and how many of those were left then."""
+    before = await claim_times(ground, 10_000)
+    await ground.execute(
+        "INSERT INTO rxjobs.finished_jobs (id, inserted_at, scheduled_at, finished_at, state, attempt, max_attempts, priority, "
+        "type, queue, args) SELECT -n, old, old, old, 'completed', 1, 20, 0, 'nothing', 'default', '{}' "
+        "FROM generate_series(1, $1::integer) AS n, LATERAL (SELECT now() - interval '2 days') AS at (old)",
+        ended,
+    )
+    await ground.execute("VACUUM ANALYZE rxjobs.finished_jobs")
+    await ground.execute("DROP TRIGGER terminal_rows_never_change ON rxjobs.finished_jobs")
+    await ground.start(queues="default")
+    left = "SELECT count(*) FROM rxjobs.finished_jobs"
+    await until(lambda: ground.value(f"SELECT ({left}) < {ended}"), seconds=120, every=0.25)
+    during = await claim_times(ground, 10_000)
+    return before, during, await ground.value(left)
+
+
 async def start_of_an_urgent_job(ground: Ground) -> float:
     """F45: how long a job of the first priority waits for its start beside that backlog, in seconds."""
     await ground.execute("UPDATE rxjobs.live_jobs SET queue = 'default' WHERE queue = 'queue-1'")

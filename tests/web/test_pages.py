@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 
@@ -167,6 +168,25 @@ async def test_buttons_do_what_they_say(dashboard, connection):
     breaker = "SELECT state FROM rxjobs.breakers"
     assert await done("/do/breakers", {"do": "open", "type": "send"}, breaker) == (True, "open")
     assert await done("/do/breakers", {"do": "close", "type": "send"}, breaker) == (True, "closed")
+
+
+async def test_a_job_whose_id_a_javascript_number_does_not_hold_is_shown_and_its_buttons_mean_it(dashboard, connection):
+    """F51, and as pgqueuer#676 (row 36): a script that read the id would round it to that of the job before."""
+    await connection.execute(f"SELECT setval(pg_get_serial_sequence('rxjobs.live_jobs', 'id'), {2**53 - 1})")
+    before, large = await job(connection), await job(connection)
+    assert (before, large) == (2**53, 2**53 + 1)
+    web = await dashboard()
+    assert re.findall(r'href="/jobs/(\d+)"', (await web.get("/jobs")).text) == [str(large), str(before)]
+    page = (await web.get(f"/jobs/{large}")).text
+    assert str(large) in page
+    bodies = [html.unescape(body) for body in re.findall(r'data-post="/do/jobs" data-body="([^"]*)"', page)]
+    (cancel,) = [body for body in bodies if "cancel" in body]
+    answer = await web.post("/do/jobs", content=cancel, headers={**OURS, "content-type": "application/json"})
+    assert answer.json()["changed"] == 1
+    assert await connection.fetch("SELECT id, state::text FROM rxjobs.jobs ORDER BY id") == [
+        (before, "available"),
+        (large, "cancelled"),
+    ]
 
 
 async def test_entries_of_cron_are_paused_run_and_removed(dashboard, connection, migrated):
