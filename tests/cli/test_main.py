@@ -37,3 +37,26 @@ def test_a_reader_that_has_seen_enough_is_no_error(rxjobs):
         )  # fmt: skip
         assert ran.stdout.count("\n") == 1
         assert ran.stderr == "0\n"
+
+
+CHANGES = [
+    'cron add sums @hourly add --app shop:app --args {"first":1}',
+    "cron pause sums",
+    "cron resume sums",
+    "cron remove sums",
+    "queues scale mail 50 --app shop:app",
+    "queues limit mail 10 --app shop:app",
+    "queues rate mail 60 --per 60 --app shop:app",
+    "queues share mail --by args.user_id --app shop:app",
+    "queues pause mail --app shop:app",
+    "queues resume mail --app shop:app",
+]
+
+
+def test_every_change_is_told_as_one_document_for_programs(rxjobs):
+    for change in CHANGES:
+        ran = rxjobs(*change.split(), "--json")
+        assert (ran.code, ran.err) == (0, ""), change
+        document = ran.document
+        assert document.get("changed", True) is True, document
+        assert {"mail", "sums"} & {*document.values()}, document
