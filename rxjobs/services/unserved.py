@@ -73,7 +73,8 @@ def unserved_so_far(store: Store, leadership: Leadership, *, first_seconds: floa
         nonlocal wait
         if leadership.term is None or time.monotonic() < start:
             return 0
-        found = _found(await patiently("looking for jobs that nobody takes", lambda: store.unserved(first_seconds)))
+        rows = await patiently("looking for jobs that nobody takes", lambda: store.unserved(first_seconds))
+        found = _found(rows, has_scripts_apart=True)
         wait *= 2
         for what in found.keys() - told:
             log.warning("%s so far; %s", _said(what, found[what]), _advice(what))
@@ -83,10 +84,11 @@ def unserved_so_far(store: Store, leadership: Leadership, *, first_seconds: floa
     return every(lambda: wait, once).pipe(ops.take_while(lambda _: wait < WAITED_SECONDS))
 
 
-def _found(rows: Iterable[Any]) -> dict[Unserved, int]:
+def _found(rows: Iterable[Any], *, has_scripts_apart: bool = False) -> dict[Unserved, int]:
     found: dict[Unserved, int] = {}
     for row in rows:
-        what = row["queue"], row["type"] if row["is_queue_served"] else None
+        is_of_type = row["is_queue_served"] or (has_scripts_apart and is_of_a_script(row["type"]))
+        what = row["queue"], row["type"] if is_of_type else None
         found[what] = found.get(what, 0) + row["jobs"]
     return found
 

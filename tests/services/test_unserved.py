@@ -63,15 +63,17 @@ async def test_whoever_looks_on_hears_early_what_nobody_takes_so_far_and_once(co
     old = {"scheduled_at": await connection.fetchval("SELECT now() - interval '1 minute'")}
     await a_row(connection, queue="mail", type="send", **old)
     await a_row(connection, queue="mial", type="send", **old)
-    await a_row(connection, queue="mail", type="__main__.send", **old)
+    for queue in ("mail", "default"):  # to start a node for that queue would not help
+        await a_row(connection, queue=queue, type="__main__.send", **old)
     looks = asyncio.Queue()
     watching = unserved_so_far(store, leadership, first_seconds=0.02).subscribe(looks.put_nowait, scheduler=scheduler)
     async with asyncio.timeout(20):
-        assert [await looks.get() for _ in range(3)] == [0, 2, 2]
+        assert [await looks.get() for _ in range(3)] == [0, 3, 3]
     watching.dispose()
     told = sorted(record.getMessage() for record in caplog.records if record.name == "rxjobs.unserved")
-    assert len(told) == 2
+    assert len(told) == 3
     assert "of queue mial are ready" in told[0]
     assert "rxjobs run MODULE:APP --queue mial=10" in told[0]
-    assert "of type __main__.send in queue mail" in told[1]
-    assert "@app.job(name=…)" in told[1]
+    for queue, message in zip(("default", "mail"), told[1:], strict=True):
+        assert f"of type __main__.send in queue {queue}" in message
+        assert "@app.job(name=…)" in message
