@@ -30,6 +30,14 @@ DRAIN = (
     " / clamp_min(sum by (messaging_destination_name)"
     f' (rate(rxjobs_job_attempts_total{{rxjobs_job_outcome=~"success|discard|cancel", {QUEUE}}}[{RATE}])), 0.001)'
 )
+LIMIT = f"max by (messaging_destination_name) (rxjobs_queue_concurrency_limit{{{QUEUE}}})"
+PLACES = (
+    f'(max by (messaging_destination_name) (rxjobs_queue_depth{{rxjobs_job_state="executing", {QUEUE}}}) or 0 * {LIMIT}) / {LIMIT}'
+)
+STARTS = (
+    f"sum by (messaging_destination_name) (rate(rxjobs_demand_fulfilled_total{{{QUEUE}}}[{RATE}]))"
+    f" / max by (messaging_destination_name) (rxjobs_queue_rate_limit{{{QUEUE}}})"
+)
 ARRIVALS = (
     f"sum by (messaging_destination_name) (rate(rxjobs_job_enqueues_total{{{QUEUE}}}[{RATE}]))"
     " - sum by (messaging_destination_name)"
@@ -188,6 +196,14 @@ def waiting() -> Panels:
                 f"max by ({queue}, rxjobs_job_state) (rxjobs_queue_depth{{{QUEUE}}})",
                 "{{messaging_destination_name}} {{rxjobs_job_state}}",
             ),
+        ),
+        graph(
+            "Use of limits",
+            "Of the limits that a queue as a whole has across all nodes: 100 % is as much as may be.",
+            query(PLACES, "{{messaging_destination_name}}, at once"),
+            query(STARTS, "{{messaging_destination_name}}, starts"),
+            unit="percentunit",
+            span=12,
         ),
         graph(
             "Arrivals less completions",

@@ -1,4 +1,4 @@
-"""Look now and then how deep the queues are."""
+"""Look now and then how deep the queues are, and what they are limited to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ EVERY_SECONDS, STANDBY_SECONDS = 10.0, 2.0
 
 
 class Watcher(Protocol):
-    """Who wants to know, while he does, how many jobs stand in each queue and state, and for how many seconds the oldest waits.
+    """Who wants to know, while he does, how many jobs stand in each queue and state, and for how many seconds the oldest waits;
+    and how many of a queue run at once at most, and start in a second, where it is limited.
 
     None is what a node tells that is to tell of them no more: another one leads.
     """
@@ -25,7 +26,11 @@ class Watcher(Protocol):
     @property
     def is_watching(self) -> bool: ...
 
-    def observe(self, depths: Mapping[tuple[str, str], tuple[int, float | None]] | None) -> None: ...
+    def observe(
+        self,
+        depths: Mapping[tuple[str, str], tuple[int, float | None]] | None,
+        limits: Mapping[str, tuple[int | None, float | None]] = ...,
+    ) -> None: ...
 
 
 def observe(
@@ -52,7 +57,11 @@ def observe(
 
     async def look() -> Done:
         rows = await patiently("counting the jobs in the queues", store.queue_depths)
-        watcher.observe({(row["queue"], row["state"]): (row["jobs"], row["oldest"]) for row in rows})
+        limits = await patiently("reading the limits of queues", store.read_limits)
+        watcher.observe(
+            {(row["queue"], row["state"]): (row["jobs"], row["oldest"]) for row in rows},
+            {queue: (of.concurrency, None if of.rate is None else of.rate.n / of.rate.per) for queue, of in limits.items()},
+        )
         return Done(len(rows))
 
     return every(lambda: wait, once)

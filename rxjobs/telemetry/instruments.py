@@ -28,11 +28,21 @@ Depths = Mapping[tuple[str, str], Depth]
 """The depth of each queue and state."""
 
 
+class Limited(NamedTuple):
+    """How many jobs of a queue run at once at most on all nodes, and how many start in a second; None is no limit."""
+
+    concurrency: int | None
+    rate: float | None
+
+
 class Told(Protocol):
     """An app, as far as its metrics are read."""
 
     @property
     def recent_depths(self) -> Depths: ...
+
+    @property
+    def recent_limits(self) -> Mapping[str, Limited]: ...
 
     @property
     def vitals(self) -> Vitals | None: ...
@@ -150,6 +160,8 @@ class Instruments:
             names.ACTIVE: self._active,
             names.DEPTH: self._depth,
             names.OLDEST_AGE: self._oldest,
+            names.CONCURRENCY_LIMIT: lambda: self._limits(lambda limited: limited.concurrency),
+            names.RATE_LIMIT: lambda: self._limits(lambda limited: limited.rate),
             names.NOTIFY_QUEUE_USAGE: lambda: self._of_server(lambda server: server.notifications),
             names.HORIZON_AGE: lambda: self._of_server(lambda server: server.horizon),
         }
@@ -215,6 +227,11 @@ class Instruments:
             ages[queue] = max(ages.get(queue, 0.0), depth.oldest or 0.0)
         for queue, age in ages.items():
             yield Observation(age, {names.DESTINATION: queue})
+
+    def _limits(self, number: Callable[[Limited], float | None]) -> Iterator[Observation]:
+        for queue, limited in {queue: limited for app in list(self.apps) for queue, limited in app.recent_limits.items()}.items():
+            if (limit := number(limited)) is not None:
+                yield Observation(limit, {names.DESTINATION: queue})
 
     def _of_server(self, number: Callable[[ServerVitals], float]) -> Iterator[Observation]:
         # two apps may look at one server: what both have seen is not added up

@@ -37,7 +37,7 @@ from rxjobs.telemetry import names
 from rxjobs.telemetry.attempt import attempt_of, begin, outcome_name
 from rxjobs.telemetry.enqueuing import result_of
 from rxjobs.telemetry.histograms import Histograms
-from rxjobs.telemetry.instruments import Counts, Depth, Depths, Instruments
+from rxjobs.telemetry.instruments import Counts, Depth, Depths, Instruments, Limited
 from rxjobs.telemetry.providers import Telemetry, is_set, meter_of
 from rxjobs.telemetry.vitals import Vitals
 
@@ -69,6 +69,7 @@ class Metrics:
         self._instruments = _instruments(telemetry.meter_provider, how.histograms)
         self._instruments.apps.add(self)
         self._depths: dict[tuple[str, str], Depth] = {}
+        self._limits: dict[str, Limited] = {}
         self._observed = float("-inf")
         self._found: dict[tuple[str, str], Counts] = {}
         self._queue_names: dict[str, str] = {}
@@ -106,8 +107,16 @@ class Metrics:
         """Whether anybody may collect: if not, the depth of the queues need not be looked at."""
         return self._provider is not None or is_set(metrics.get_meter_provider())
 
-    def observe(self, depths: Mapping[tuple[str, str], tuple[int, float | None]] | None) -> None:
-        """Take note of the queues' depths. One that was seen before and is gone is empty now; None: this node looks no more."""
+    def observe(
+        self,
+        depths: Mapping[tuple[str, str], tuple[int, float | None]] | None,
+        limits: Mapping[str, tuple[int | None, float | None]] = {},
+    ) -> None:
+        """Take note of the queues' depths and limits. One that was seen before and is gone is empty now.
+
+        None: this node looks no more.
+        """
+        self._limits = {name: Limited(*of) for queue, of in limits.items() if (name := self._queue(queue)) != names.OTHER}
         if depths is None:
             self._depths, self._observed = {}, float("-inf")
             return
@@ -123,6 +132,11 @@ class Metrics:
     def recent_depths(self) -> Depths:
         """The depths, if they were observed a short while ago."""
         return self._depths if self._clock() - self._observed <= RECENT_SECONDS else {}
+
+    @property
+    def recent_limits(self) -> Mapping[str, Limited]:
+        """What queues are limited to on all nodes, if that was observed a short while ago."""
+        return self._limits if self._clock() - self._observed <= RECENT_SECONDS else {}
 
     def follow(self, vitals: Vitals | None) -> None:
         """Read this node from now on, or none."""

@@ -224,16 +224,16 @@ PRUNES = _counter("rxjobs.job.prunes", "{job}", "Finished jobs whose rows were r
 PROMOTIONS = _counter("rxjobs.job.promotions", "{job}", "Jobs whose time came, by the state they waited in.", STATE)
 
 DEPTH = _updown(
-    "rxjobs.queue.depth",
-    "{job}",
-    "Jobs in a queue, as this node last saw it; of the finished, the dead letters.",
-    DESTINATION,
-    STATE,
+    "rxjobs.queue.depth", "{job}", "Jobs in a queue, as the leader saw it; of finished ones the dead letters.", DESTINATION, STATE
 )
 OLDEST_AGE = _gauge(
     "rxjobs.queue.oldest_job.age", "s", "How long the oldest ready job has waited; 0 where none waits.", DESTINATION
 )
 QUEUE_LIMIT = _updown("rxjobs.queue.limit", "{job}", "The most jobs of a queue that this node runs at once.", DESTINATION)
+CONCURRENCY_LIMIT = _updown(
+    "rxjobs.queue.concurrency.limit", "{job}", "The most jobs of a limited queue that run at once on all nodes.", DESTINATION
+)
+RATE_LIMIT = _gauge("rxjobs.queue.rate.limit", "{job}", "The most that start in a second, on average, on all nodes.", DESTINATION)
 PAUSED = _gauge("rxjobs.queue.paused", "{queue}", "Whether a queue is paused on this node: 1 or 0.", DESTINATION)
 STALLED = _counter(
     "rxjobs.queue.stalled", "{time}", "How often ready jobs were there, this node had room for them, and fetched none.", DESTINATION
@@ -249,10 +249,7 @@ FETCH_BATCH_SIZE = _histogram("rxjobs.fetch.batch.size", "{job}", "Jobs of one f
 ACK_BATCH_SIZE = _histogram("rxjobs.ack.batch.size", "{job}", "Outcomes of one ack.", _SIZES, DESTINATION)
 ACK_PENDING = _updown("rxjobs.ack.pending", "{job}", "Outcomes that are not written yet.", DESTINATION)
 STALE = _counter(
-    "rxjobs.ack.stale",
-    "{job}",
-    "Outcomes that changed nothing, since the claim they belong to is not the current one.",
-    DESTINATION,
+    "rxjobs.ack.stale", "{job}", "Outcomes that changed nothing, since the claim they are of is not the current one.", DESTINATION
 )
 
 STAGE_ITEMS = _counter(

@@ -144,8 +144,11 @@ UNANSWERED: dict[str, str] = {}
 
 
 async def prepare(dsn):
-    """What a worker finds: old finished jobs, which are pruned, and a node that is gone with a job, which is rescued."""
-    await rj.App(dsn).migrate()
+    """What a worker finds: a limited queue, old jobs, which are pruned, and a node that is gone with a job, which is rescued."""
+    async with rj.App(dsn, migrate=True) as app:
+        app.source("bulk", max_demand=1)
+        await app.queues.limit("bulk", concurrency=1000)
+        await app.queues.rate("bulk", 1000, per=1, burst=1000)
     connection = await asyncpg.connect(dsn)
     await fill(connection, "send", 5, args_sql="jsonb_build_object('n', n)", state="completed")
     await fill(connection, "send", 1, args_sql="jsonb_build_object('n', n)")

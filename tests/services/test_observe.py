@@ -16,8 +16,9 @@ class Watcher:
         self.is_watching = is_watching
         self.seen = []
 
-    def observe(self, depths):
+    def observe(self, depths, limits=None):
         self.seen.append(depths)
+        self.limits = limits
 
 
 async def first(dsn, watcher, is_leading=True):
@@ -30,6 +31,8 @@ async def first(dsn, watcher, is_leading=True):
 
     async with app:
         await app.enqueue_many([work.new(), work.new(), work.options(delay=60).new()])
+        await app.queues.limit("mail", concurrency=5)
+        await app.queues.rate("mail", 60, per=30)
         looked = asyncio.get_running_loop().create_future()
         service = observe(app.store, watcher, lambda: is_leading).subscribe(
             looked.set_result, looked.set_exception, scheduler=LoopScheduler(asyncio.get_running_loop())
@@ -46,6 +49,7 @@ async def test_the_watcher_is_told_how_many_jobs_stand_in_each_queue_and_state(d
     assert {key: jobs for key, (jobs, _) in depths.items()} == {("mail", "available"): 2, ("mail", "scheduled"): 1}
     assert 0 <= depths["mail", "available"][1] < 60
     assert depths["mail", "scheduled"][1] is None
+    assert watcher.limits == {"mail": (5, 2.0)}
 
 
 async def test_a_node_that_does_not_lead_counts_nothing_and_has_the_watcher_forget(dsn):

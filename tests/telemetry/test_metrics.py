@@ -162,6 +162,23 @@ def test_depths_are_told_while_they_are_fresh_and_a_queue_that_was_emptied_is_ze
     assert depths() == {}
 
 
+def test_what_queues_are_limited_to_is_told_while_it_is_fresh_and_no_more_when_it_is_lifted(telemetry, reader):
+    now = 0.0
+    metrics = Metrics({}, telemetry, clock=lambda: now)
+
+    def limits():
+        told = [points(reader, name) for name in ("rxjobs.queue.concurrency.limit", "rxjobs.queue.rate.limit")]
+        return [{key: point.value for key, point in one.items()} for one in told]
+
+    mail, web = by(messaging__destination__name="mail"), by(messaging__destination__name="web")
+    metrics.observe({}, {"mail": (5, None), "web": (3, 2.5), "by_key": (None, None)})
+    assert limits() == [{mail: 5, web: 3}, {web: 2.5}]
+    metrics.observe({}, {"mail": (5, None)})
+    assert limits() == [{mail: 5}, {}]
+    now = 30.5
+    assert limits() == [{}, {}]
+
+
 def test_two_apps_share_their_instruments_and_what_both_see_is_not_added_up(telemetry, reader, caplog):
     one, other = Metrics({"work"}, telemetry), Metrics({"work"}, telemetry)
     for metrics in (one, other):
