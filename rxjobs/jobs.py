@@ -253,10 +253,13 @@ class Jobs:
             raise InvalidOption(f"jobs are filtered by state, queue, type and tags, not by {', '.join(sorted(unknown))}")
         wanted = _filters(filters.get("state"), filters.get("queue"), filters.get("type"), filters.get("tags"))
         changed, above = 0, 0
-        while page := await self._store().find_jobs(wanted, above, BATCH):
-            changed += len(await change(page))
-            above = page[-1]
-        return changed
+        while True:
+            page, read = await self._store().find_jobs(wanted, above, BATCH)
+            if page:
+                changed += len(await change(page))
+            if read is None:
+                return changed
+            above = read
 
     def _job(self, row: asyncpg.Record) -> Job:
         definition, stored, result = self._definitions.get(row["type"]), row["args"], row["result"]

@@ -4,6 +4,8 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
+from rxjobs.store.encoding import Filters
+from rxjobs.store.store import READ_AT_ONCE
 from rxjobs.testing import fill
 from tests.store.ground import a_shared_database, emptied
 
@@ -156,6 +158,15 @@ async def test_filters_reach_more_rows_than_one_batch_holds(app, connection):
     assert await app.jobs.retry(state="cancelled", type="send") == 2_500
     assert await app.jobs.delete(queue="mail", state=["available", "cancelled"]) == 2_500
     assert await app.jobs.count() == {"available": 10}
+
+
+async def test_filters_reach_what_lies_behind_more_rows_than_one_statement_reads(app, connection):
+    """F15: no statement reads a table to its end since it finds nothing."""
+    await fill(connection, "other", READ_AT_ONCE)
+    await fill(connection, "send", 2)
+    assert await app.store.find_jobs(Filters(types=("send",)), 0, 10) == ([], READ_AT_ONCE)
+    assert await app.jobs.cancel(type="send") == 2
+    assert await app.jobs.count() == {"available": READ_AT_ONCE, "cancelled": 2}
 
 
 async def test_a_change_of_everything_must_be_said(app, connection):

@@ -21,7 +21,7 @@ LINE_OF = {
 """Which connections a statement has to itself and its kind."""
 LONG = frozenset(
     {
-        "insert_alike", "insert_jobs", "list_jobs", "find_jobs", "count_jobs", "delete_jobs", "queue_depths", "list_queues",
+        "insert_alike", "insert_jobs", "list_jobs", "count_jobs", "delete_jobs", "queue_depths", "list_queues",
         "lost_claims", "orphans", "held_by", "rescue_jobs", "bury", "leave", "unserved", "overdue", "find_dead", "redrive_jobs",
     }
 )  # fmt: skip
