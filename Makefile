@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test matrix ray chaos check docs bench hot-path designs signals recordings screenshots format clean
+.PHONY: help demo test matrix ray chaos check lint types docs bench hot-path designs signals recordings screenshots format clean
 
 # the newest that has venv; a pyenv shim may exist and not run, so each is tried
 PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -39,11 +39,15 @@ chaos: $(READY) ## break everything at length, then at random, MINUTES=30 of it;
 	$(BIN)/python -m pytest -m long -s tests/chaos
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-check: $(READY) docs ## lint, formatting, types, layers, docs
+check: types docs lint ## lint, formatting, types, layers, docs; make -j2 check does two at once
+
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict rxjobs pytest_rxjobs
 	$(BIN)/lint-imports
+
+types: $(READY)
+	$(BIN)/mypy --strict rxjobs pytest_rxjobs
 
 docs: $(READY) ## build the site into build/site; a link that leads nowhere, or a name that is not there, fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict --site-dir build/site

@@ -6,7 +6,7 @@ import os
 
 IS_QUIET = "RXJOBS_TEST_QUIET" in os.environ
 """Whether the machine is said to do nothing else."""
-HANG = 30.0
+HANG = 60.0
 """Seconds within which whatever is waited for has surely happened, on a machine with much else to do."""
 
 

@@ -94,6 +94,7 @@ class Proxy:
         self._traps: list[Trap] = []
         self._swallowed_type = ""
         self.swallowed = 0
+        self._keeps_open = False
         self._delay = 0.0
         self._bytes_a_second = 0.0
         self._refuses = False
@@ -142,6 +143,10 @@ class Proxy:
         """Let no message of this type through from the server: `A` is a notification."""
         self._swallowed_type = kind
 
+    def keep_open(self) -> None:
+        """Tell the server of no client that takes its leave: it does not end the session, and its client waits for that."""
+        self._keeps_open = True
+
     def cut_after(self, about: str, message: str = "Z", times: int = 1) -> Trap:
         """Reset the link in place of the server's answer to such a statement, so often: it is done, and nobody is told."""
         return self._set(Trap(about, message, Link.reset, times, withholds=True))
@@ -153,6 +158,7 @@ class Proxy:
     def heal(self) -> None:
         """Pass everything again."""
         self._silent, self._delay, self._bytes_a_second, self._swallowed_type, self._refuses = None, 0.0, 0.0, "", False
+        self._keeps_open = False
         self._traps.clear()
 
     # how
@@ -221,6 +227,8 @@ class Proxy:
         kind = chr(message[0])
         if is_client:
             link.note(message)
+            if kind == "X" and self._keeps_open:
+                return False
         elif kind == self._swallowed_type:
             self.swallowed += 1
             return False

@@ -30,7 +30,7 @@ async def dsn(ground):
 
 
 async def until_ended(app, *ids, states=("completed", "discarded", "cancelled")):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for id_ in ids:
             while (await app.jobs.get(id_)).state not in states:  # noqa: ASYNC110 - the fact is in the database
                 await asyncio.sleep(0.02)

@@ -103,9 +103,9 @@ def test_groups_in_groups_without_end_cost_little(width):
     error: BaseException = ValueError("the cause")
     for n in range(1000 if width == 1 else 30):
         error = BaseExceptionGroup(f"group {n}", [error] * width)
-    began = time.monotonic()
+    began = time.thread_time()
     failure = describe(caught(fail, error))
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
     assert failure.message.startswith("group ")
     assert "in fail" in failure.traceback
 
@@ -161,9 +161,9 @@ def test_a_chain_of_ten_thousand_causes_costs_little():
     error: BaseException = ValueError(0)
     for n in range(10_000):
         error = caught(_raise_from, ValueError(n), error)
-    began = time.monotonic()
+    began = time.thread_time()
     failure = describe(error)
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
     assert failure.message == "9999"
     assert len(failure.traceback) < TRACEBACK_LIMIT + 100
 

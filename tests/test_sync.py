@@ -214,6 +214,6 @@ def test_what_cannot_be_opened_is_told_each_time(work):
 async def test_it_works_beside_a_loop_in_which_the_app_runs(app, work):
     async with app, app.running():
         enqueued = await asyncio.to_thread(app.sync.enqueue, work.new())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await app.jobs.get(enqueued.id)).state != "completed":  # noqa: ASYNC110 - the fact is in the database
                 await asyncio.sleep(0.02)

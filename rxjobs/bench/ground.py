@@ -14,6 +14,7 @@ from rxjobs.bench.said import Order, Runner
 from rxjobs.errors import InvalidOption
 from rxjobs.settings import SCHEMA
 from rxjobs.store import migrate
+from rxjobs.store.connection import take_leave
 from rxjobs.store.database import Connection, Database
 from rxjobs.store.served import is_embedded, served
 from rxjobs.testing import fill
@@ -99,7 +100,7 @@ async def prepared(dsn: str | None, schema: str, python: str = sys.executable) -
             finally:
                 await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
         finally:
-            await connection.close(timeout=2)
+            await take_leave(connection)
 
 
 async def _take(connection: Connection, schema: str) -> None:

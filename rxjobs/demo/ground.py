@@ -9,6 +9,7 @@ import asyncpg
 
 from rxjobs.errors import InvalidOption
 from rxjobs.settings import SCHEMA
+from rxjobs.store.connection import take_leave
 from rxjobs.store.database import Connection, Database
 from rxjobs.store.served import served
 
@@ -31,7 +32,7 @@ async def prepared(dsn: str, schema: str) -> AsyncIterator[Database]:
                 await _make_anew(connection, schema)
                 yield database
             finally:
-                await connection.close(timeout=2)
+                await take_leave(connection)
         finally:
             await database.close()
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
 from rxjobs.telemetry.quiet import quiet
+
+CLOSE_SECONDS = 2.0
+"""How long the end of a session is waited for."""
 
 if TYPE_CHECKING:
     Theirs = asyncpg.Connection[Any]  # which can be written of its stubs alone
@@ -43,3 +47,9 @@ class Connection(Theirs):
         """As asyncpg's."""
         with quiet():
             return await super().fetchval(*args, **kwargs)
+
+
+async def take_leave(connection: Any) -> None:
+    """Disconnect. A server that is slow to end the session has answered all that it was asked: that is no error."""
+    with suppress(TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        await connection.close(timeout=CLOSE_SECONDS)

@@ -16,6 +16,7 @@ import asyncpg
 from rxjobs.errors import NotOpen
 from rxjobs.store.advice import no_database, no_dsn
 from rxjobs.store.connection import Connection as OurConnection
+from rxjobs.store.connection import take_leave
 from rxjobs.store.lines import Lines, no_connection
 from rxjobs.store.patience import passes
 from rxjobs.store.trust import ADVICE, advice_for, trust_in
@@ -185,7 +186,7 @@ class Database:
             # a pooler that shares sessions tells a client of no process of the server's
             return bool(connection.get_server_pid() != await connection.fetchval("SELECT pg_backend_pid()"))
         finally:
-            await connection.close(timeout=2)
+            await take_leave(connection)
 
     async def _make_pool(self, size: int, *, keep_seconds: float) -> asyncpg.Pool[Any]:
         return await asyncpg.create_pool(

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from rxjobs.errors import NoDatabase
 from rxjobs.store.advice import masked
+from rxjobs.store.connection import take_leave
 from rxjobs.store.database import Connection, Database
 from rxjobs.store.patience import PASSING
 
@@ -65,8 +66,7 @@ async def _connected(database: Database) -> AsyncIterator[Connection]:
     try:
         yield connection
     finally:
-        with suppress(*PASSING):
-            await connection.close(timeout=2)
+        await take_leave(connection)
 
 
 async def _hears(listener: Connection, send: Callable[..., Awaitable[object]]) -> float | None:

@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import asyncpg
+
+from rxjobs.store.connection import take_leave
 
 Timed = Callable[[float, float], object]
 
@@ -87,8 +88,7 @@ class Lines:
         self._is_closed = True
         idle, self._idle = self._idle, []
         for connection in idle:
-            with suppress(TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                await connection.close(timeout=2)
+            await take_leave(connection)
 
     async def _acquire(self) -> Any:
         if (connection := self._take_idle()) is not None:

@@ -177,7 +177,7 @@ async def caught(place: Executor, call: Call) -> BaseException | None:
     return None
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for something that must come about."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -175,14 +175,14 @@ async def cut_acks(ground: Ground, random: Random, *, times: int = 10) -> None:
     """F11: outcomes are committed and the answer is lost, so often."""
     workers = ground.alive
     traps = [worker.link.cut_after(ACK, random.choice("CZ"), -(-times // len(workers))) for worker in workers]
-    await asyncio.gather(*(until(lambda trap=trap: trap.sprung.is_set(), seconds=30) for trap in traps))  # type: ignore[misc]
+    await asyncio.gather(*(until(lambda trap=trap: trap.sprung.is_set()) for trap in traps))  # type: ignore[misc]
 
 
 async def cut_claims(ground: Ground, random: Random, *, times: int = 4) -> None:
     """Claims are committed and the answer is lost, so often."""
     workers = ground.alive
     traps = [worker.link.cut_after(CLAIM, "Z", -(-times // len(workers))) for worker in workers]
-    await asyncio.gather(*(until(lambda trap=trap: trap.sprung.is_set(), seconds=30) for trap in traps))  # type: ignore[misc]
+    await asyncio.gather(*(until(lambda trap=trap: trap.sprung.is_set()) for trap in traps))  # type: ignore[misc]
 
 
 async def greedy_jobs(ground: Ground, random: Random) -> None:

@@ -26,12 +26,13 @@ import rxjobs as rj
 from rxjobs.settings import Settings
 from tests.chaos import checker, ledger
 from tests.chaos.ledger import Answer
+from tests.forked import Forked, can_fork, fork
 from tests.proxy import Proxy
 from tests.servers import PrivatePostgres
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-LEASE, HEARTBEAT, RESCUE, LEADER, POLL = 2.0, 0.5, 1.0, 1.0, 0.5
+LEASE, HEARTBEAT, RESCUE, LEADER, POLL = 3.0, 0.5, 1.0, 1.0, 0.5
 """Seconds: a lease, between two renewals of it, two looks for the dead, of a leader that fell silent, between two polls."""
 FAST = {
     "RXJOBS_LEASE_SECONDS": str(LEASE),
@@ -72,7 +73,7 @@ FROM rxjobs.jobs AS jobs
 class Worker:
     """A worker process, and its own link to the database."""
 
-    def __init__(self, process: subprocess.Popen[bytes], link: Proxy, log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, link: Proxy, log: Path) -> None:
         self.process = process
         self.link = link
         self._log = log
@@ -164,19 +165,23 @@ class Ground:
         command: Sequence[str] = WORKER,
         environ: Mapping[str, str] | None = None,
         out: Any = None,
+        may_fork: bool = True,
     ) -> list[Worker]:
-        """Start workers; `command` is what Python is to run, `out` where they print."""
+        """Start workers; `command` is what Python is to run, `out` where they print, and whether they begin with all imported."""
         started = []
         for _ in range(count):
             link = await self._stack.enter_async_context(Proxy(self.dsn))
-            started.append(self._spawn(link, command, {"QUEUES": queues, **(environ or {})}, out))
+            started.append(self._spawn(link, command, {"QUEUES": queues, **(environ or {})}, out, may_fork=may_fork))
         self.workers += started
         return started
 
-    def _spawn(self, link: Proxy, command: Sequence[str], environ: Mapping[str, str], out: Any) -> Worker:
+    def _spawn(self, link: Proxy, command: Sequence[str], how: Mapping[str, str], out: Any, *, may_fork: bool) -> Worker:
         log = self._folder / f"log-{uuid4().hex}"
         ours = {"RXJOBS_DSN": link.dsn, "LEDGERS": str(self._ledgers), "PYTHONPATH": str(ROOT)}
-        environ = {**os.environ, **FAST, **ours, **environ}
+        environ = {**os.environ, **FAST, **ours, **how}
+        log.touch()
+        if may_fork and out is None and can_fork(how):
+            return Worker(fork(command, environ=environ, out=log), link, log)
         with log.open("wb") as logged:
             printed = logged if out is None else out
             process = subprocess.Popen(
@@ -266,7 +271,7 @@ class Ground:
         ours = {worker.pid for worker in self.workers}
         return {pid: self._seen[pid] for pid in {line.pid for line in self.lines} - ours if not psutil.pid_exists(pid)}
 
-    async def started(self, more: int, *, queue: str | None = None, seconds: float = 15.0) -> float:
+    async def started(self, more: int, *, queue: str | None = None, seconds: float = 60.0) -> float:
         """Wait until so many more attempts have begun; gives how long that took, seconds."""
         since = ledger.now()
 
@@ -277,11 +282,11 @@ class Ground:
         await until(begun, seconds=seconds)
         return (ledger.now() - since) / 1e9
 
-    async def running(self, *ids: int, seconds: float = 15.0) -> None:
+    async def running(self, *ids: int, seconds: float = 60.0) -> None:
         """Wait until each of these jobs has begun."""
         await until(lambda: set(ids) <= {line.id for line in self.lines if line.what == "start"}, seconds=seconds)
 
-    async def drained(self, seconds: float = 30.0) -> None:
+    async def drained(self, seconds: float = 60.0) -> None:
         """Wait until every job has ended that anybody runs."""
         # what was rescued twice waits for its backoff, a quarter of a minute: that is not what is looked at here
         await self.execute("UPDATE rxjobs.live_jobs SET scheduled_at = now() WHERE state = 'retryable'")

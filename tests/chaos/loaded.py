@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from tests.chaos.enqueuer import Enqueuer, enqueuing
@@ -14,9 +14,11 @@ __all__ = ["HANG", "enqueuing_both", "judge", "load", "lost_attempts", "shown"]
 
 
 @asynccontextmanager
-async def load(ground: Ground, workers: int, *, rate: float = 60.0, seconds: float = 0.05) -> AsyncIterator[Enqueuer]:
+async def load(
+    ground: Ground, workers: int, *, rate: float = 60.0, seconds: float = 0.05, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Enqueuer]:
     """Workers, and jobs for both queues; afterwards all is drained, and everything must have held."""
-    await ground.start(workers)
+    await ground.start(workers, environ=environ)
     async with enqueuing_both(ground, rate=rate, seconds=seconds) as busy:
         yield busy
     await judge(ground)

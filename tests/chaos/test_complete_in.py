@@ -31,7 +31,7 @@ async def test_under_kills_at_random_phases_each_job_leaves_exactly_one_row(grou
         await faults.kill(ground, random)
         await asyncio.sleep(random.uniform(0.0, 0.3))
     before_the_end = await ground.value(ENDED)
-    await ground.drained(seconds=20 + jobs / 10)
+    await ground.drained(seconds=60 + jobs / 10)
     assert await ground.value(ENDED) == jobs
     (effects,) = await ground.rows(EFFECTS)
     assert tuple(effects) == (jobs, jobs)

@@ -50,6 +50,15 @@ async def work(key: str, seconds: float = 0.0) -> None:
         await asyncio.sleep(seconds)
 
 
+@app.job(name="gated", max_attempts=50)
+async def gated(key: str, gate: str, seconds: float) -> None:
+    """Runs until a file is there, and for so long after."""
+    with noted():
+        while not os.path.exists(gate):  # noqa: ASYNC110, ASYNC240 - whoever makes it is another process
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(seconds)
+
+
 @app.job(name="tidy")
 async def tidy(key: str, seconds: float = 0.0) -> None:
     """Takes a moment to end once it is asked to, and notes each time that it is."""

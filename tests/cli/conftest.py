@@ -160,7 +160,7 @@ class Commands:
             process.communicate()
 
 
-def until(fact: Callable[[], object], seconds: float = 20) -> None:
+def until(fact: Callable[[], object], seconds: float = 60) -> None:
     """Wait until something is so."""
     end = time.monotonic() + seconds
     while not fact():
@@ -175,7 +175,7 @@ def hurry(process: subprocess.Popen[str], number: int) -> int:
         process.send_signal(number)
         return process.poll() is not None
 
-    until(is_gone, seconds=5)
+    until(is_gone)
     return process.returncode
 
 

@@ -43,7 +43,7 @@ def test_a_mistake_is_told_in_one_line(bare: Commands, arguments, named):
 def test_without_matplotlib_it_says_which_extra_brings_it(bare: Commands):
     bare.write("sitecustomize.py", "import sys\nsys.modules['matplotlib'] = None\n")
     with bare.start("bench", "--plot", "rates.svg", environment={"PYTHONPATH": str(bare.folder)}) as process:
-        assert process.wait(30) == 2
+        assert process.wait(60) == 2
     assert bare.read("stderr").count("\n") == 1
     assert "rxjobs[bench]" in bare.read("stderr")
 
@@ -90,7 +90,7 @@ def test_who_ends_it_finds_its_schema_gone_and_no_process_left(bare: Commands, n
         family = psutil.Process(bench.pid).children()
         assert schemas(bare) == ["rxjobs_bench"]
         bench.send_signal(number)
-        assert bench.wait(20) == code
+        assert bench.wait(60) == code
     assert schemas(bare) == []
     assert psutil.wait_procs(family, timeout=5)[1] == []
     assert "Traceback" not in bare.read("stderr")
@@ -109,7 +109,7 @@ def test_on_a_terminal_there_is_a_bar(bare: Commands):
         while part := os.read(ours, 65536):
             seen += part
     os.close(ours)
-    out, _ = bench.communicate(timeout=20)
+    out, _ = bench.communicate(timeout=60)
     assert bench.returncode == 0, seen.decode()
     assert "━".encode() in seen
     assert seen.rindex(b"\x1b[?25h") > seen.rindex(b"\x1b[?25l"), "the cursor was left hidden"

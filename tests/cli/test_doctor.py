@@ -78,7 +78,7 @@ def test_all_is_well_with_a_worker_that_runs(rxjobs):
     assert told["nodes"] == "1 live: web-1"
     assert told["leader"] == "web-1 leads, in term 1"
     worker.terminate()
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
 
 
 def test_the_json_has_a_state_and_advice_where_it_is_not_well(rxjobs):

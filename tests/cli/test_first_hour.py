@@ -293,7 +293,7 @@ def test_what_a_worker_cannot_do_stands_in_its_log_in_a_few_lines(rxjobs):
     done = "SELECT count(*) FROM rxjobs.jobs WHERE type IN ('worker.unacked', 'worker.blocks') AND state = 'completed'"
     until(lambda: rxjobs.sql(done)[0][0] == 2)  # an ack that was forgotten is none that is missing
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=60) == 0
     said = rxjobs.read("stderr")
     assert shape(CTRL_C).search(said)
     assert "Traceback" not in said
@@ -321,7 +321,7 @@ def test_ctrl_c_while_it_connects_is_no_traceback(rxjobs):
 
 def ends_by_ctrl_c(rxjobs, process):
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) in (0, 130)
+    assert process.wait(timeout=60) in (0, 130)
     assert "Traceback" not in rxjobs.read("stderr")
 
 

@@ -13,12 +13,12 @@ from rxjobs.testing import fill
 
 def test_ctrl_c_ends_a_command_silently(rxjobs):
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        mute.settimeout(20)
+        mute.settimeout(60)
         process = rxjobs.start("jobs", "list", "--dsn", f"postgresql://x@127.0.0.1:{mute.getsockname()[1]}/x")
         talking, _ = mute.accept()
         with talking:
             process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=20)
+            out, _ = process.communicate(timeout=60)
     assert (process.returncode, out, rxjobs.read("stderr")) == (130, "", "")
 
 

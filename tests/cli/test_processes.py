@@ -72,7 +72,7 @@ def children(process):
 
 
 def said(rxjobs, words):
-    until(lambda: words in rxjobs.read("stderr"), seconds=40)
+    until(lambda: words in rxjobs.read("stderr"))
 
 
 def end(rxjobs, process):
@@ -105,7 +105,7 @@ def test_a_process_that_is_killed_is_replaced_and_a_second_signal_ends_them_all_
     process.send_signal(signal.SIGTERM)
     until(lambda: rxjobs.read("stderr").count("SIGTERM: stopping") == 2)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 128 + signal.SIGTERM
+    assert process.wait(60) == 128 + signal.SIGTERM
     assert all(map(is_gone, rxjobs.pids()))
 
 
@@ -144,7 +144,7 @@ def test_a_process_that_ends_for_a_fresh_start_is_started_again_at_once_and_as_o
         "import reactivex as rx\nimport rxjobs as rj\napp = rj.App()\napp.pipeline(rx.empty())\n",
     )  # fmt: skip
     process = rxjobs.start("run", "worn:app", "--processes", "2")
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     assert rxjobs.read("stderr").count("a process ended for a fresh start, and is started again") == 7
     assert "is started again in" not in rxjobs.read("stderr")
 
@@ -162,7 +162,7 @@ def test_on_sighup_new_code_takes_over_while_jobs_flow_and_each_runs_once(rxjobs
     before = children(process)
     deploy(rxjobs, "new")
     process.send_signal(signal.SIGHUP)
-    until(lambda: flows(lambda: "replaced: " in rxjobs.read("stderr")), seconds=40)
+    until(lambda: flows(lambda: "replaced: " in rxjobs.read("stderr")))
     assert "replaced: 2 of 2" in rxjobs.read("stderr")
     assert all(map(is_gone, before))
     assert not set(children(process)) & set(before)

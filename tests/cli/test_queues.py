@@ -132,7 +132,7 @@ def test_a_queue_that_is_paused_before_its_first_job_waits_for_it(rxjobs):
     assert rxjobs("queues", "resume", "mail").code == 0
     until(lambda: rxjobs.read("notes") == "sent 1 en\n")
     worker.terminate()
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
 
 
 MISTAKES = [

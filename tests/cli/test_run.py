@@ -53,11 +53,11 @@ def test_a_second_signal_exits_at_once(rxjobs):
 
 
 def test_a_signal_before_anything_runs_ends_it_in_order(rxjobs):
-    rxjobs.write("late.py", "import time\nopen('notes', 'w').write('importing')\ntime.sleep(60)\n")
+    rxjobs.write("late.py", "import time\nopen('notes', 'w').write('importing')\ntime.sleep(600)\n")
     process = rxjobs.start("run", "late:app")
     until(lambda: rxjobs.read("notes"))
     process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
     assert rxjobs.read("stderr") == ""
 
 

@@ -66,7 +66,7 @@ def test_it_says_where_it_is_and_ends_in_order(rxjobs):
         assert httpx.get(f"{told['url']}/jobs", headers={"authorization": f"Bearer {token}"}).status_code == 200
 
         web.send_signal(signal.SIGTERM)
-        out, err = web.communicate(timeout=30)
+        out, err = web.communicate(timeout=60)
     finally:
         web.kill()
         web.communicate()

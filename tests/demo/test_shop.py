@@ -26,7 +26,7 @@ async def test_customers_order_until_it_is_stopped(dsn):
         process = await asyncio.create_subprocess_exec(*command, env=environ, stderr=asyncio.subprocess.PIPE)
         try:
             for kind in ("shop.charge", "shop.pack", "shop.send_receipt"):
-                await until(lambda kind=kind: has_completed(kind, 3), seconds=60)
+                await until(lambda kind=kind: has_completed(kind, 3))
         finally:
             process.send_signal(signal.SIGTERM)
             _, errors = await process.communicate()

@@ -68,8 +68,8 @@ class Shell:
             cli.parse_args(["run", *options], exit_on_error=False, print_error=False)
             return None
         process = self.commands.start("run", *options)
-        until(lambda: " runs\n" in self.commands.read("stderr") or process.poll() is not None, seconds=60)
-        until(lambda: self.commands.is_worked_off() or process.poll() is not None, seconds=60)
+        until(lambda: " runs\n" in self.commands.read("stderr") or process.poll() is not None)
+        until(lambda: self.commands.is_worked_off() or process.poll() is not None)
         process.send_signal(signal.SIGINT)
         process.wait(timeout=60)
         return Ran(process.returncode, "", self.commands.read("stderr"))

@@ -270,8 +270,8 @@ print("end", flush=True)
     )
     assert process.stdout.readline() == "end\n"
     began = time.monotonic()
-    assert process.wait(10) == 0
-    assert time.monotonic() - began < 2
+    assert process.wait(60) == 0
+    assert time.monotonic() - began < 30  # the thread would take a minute
 
 
 async def test_a_running_call_that_is_asked_to_stop_is_waited_for_and_sees_it(block):

@@ -64,7 +64,7 @@ async def timeouts_count_from_where_a_job_begins(dsn: str, executor: Executor) -
     async with app.running():
         shorts = await app.enqueue_many([short.new(0.7) for _ in range(12)])
         late = await slow.enqueue(600)
-        await until(lambda: have_ended(app, 13), seconds=60)
+        await until(lambda: have_ended(app, 13))
         [error] = (await app.jobs.get(late.id)).errors
         assert error["type"] == "TimeoutError"
         assert "does not stop" not in error["message"]
@@ -82,9 +82,9 @@ async def cancelling_a_row_ends_its_run(dsn: str, executor: Executor, mark, end)
     sleep = app.job(executor=executor, name="sleep")(jobs.sleep_and_tell_the_end)
     async with app.running():
         enqueued = await sleep.enqueue(str(mark), str(end))
-        await until(mark.exists, seconds=30)
+        await until(mark.exists)
         await app.jobs.cancel(enqueued.id)
-        await until(lambda: is_cancelled(app, enqueued.id), seconds=30)
+        await until(lambda: is_cancelled(app, enqueued.id))
     assert end.read_text() == "CancelledError"
 
 

@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
+from tests.forked import Forked, can_fork, fork
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("worker.py")
@@ -31,16 +32,18 @@ class Line(NamedTuple):
 class Worker:
     """A worker process of one test."""
 
-    def __init__(self, folder: Path, number: int, environ: dict[str, str], script: Path = SCRIPT) -> None:
+    process: subprocess.Popen[bytes] | Forked
+
+    def __init__(self, folder: Path, number: int, environ: dict[str, str], script: Path = SCRIPT, *, may_fork: bool = True) -> None:
         self._ledger = folder / f"ledger-{number}"
         self._log = folder / f"log-{number}"
+        all_ = {**os.environ, "PYTHONPATH": str(ROOT), "LEDGER": str(self._ledger), **environ}
+        self._log.touch()
+        if may_fork and can_fork(environ):
+            self.process = fork([script], environ=all_, out=self._log)
+            return
         with self._log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-W", "error", script],
-                env={**os.environ, "PYTHONPATH": str(ROOT), "LEDGER": str(self._ledger), **environ},
-                stdout=log,
-                stderr=log,
-            )
+            self.process = subprocess.Popen([sys.executable, "-W", "error", script], env=all_, stdout=log, stderr=log)
 
     @property
     def log(self) -> str:
@@ -57,8 +60,8 @@ class Worker:
     def ids(self, what: str) -> list[int]:
         return [line.id for line in self.lines(what)]
 
-    async def ended(self, seconds: float) -> int:
-        """Its exit code, once it has ended within so many seconds."""
+    async def ended(self, seconds: float = 40.0) -> int:
+        """Its exit code, once it has ended; a job that is not to be waited for takes longer than this, a minute."""
         return await asyncio.to_thread(self.process.wait, seconds)
 
 
@@ -70,9 +73,9 @@ def start(tmp_path):
     """Start worker processes; what is left of them is killed in the end."""
     workers: list[Worker] = []
 
-    def start(dsn: str, *, script: Path = SCRIPT, **settings: object) -> Worker:
+    def start(dsn: str, *, script: Path = SCRIPT, may_fork: bool = True, **settings: object) -> Worker:
         environ = {"RXJOBS_DSN": dsn} | {name.upper(): str(value) for name, value in settings.items()}
-        workers.append(Worker(tmp_path, len(workers), environ, script))
+        workers.append(Worker(tmp_path, len(workers), environ, script, may_fork=may_fork))
         return workers[-1]
 
     yield start

@@ -6,6 +6,7 @@ import pytest
 
 import rxjobs as rj
 from rxjobs.events import BreakerClosed, BreakerHalfOpened, BreakerOpened
+from rxjobs.middleware import sharing
 from tests.journeys.recording import Recording
 from tests.waiting import until
 
@@ -41,13 +42,13 @@ async def test_an_open_breaker_stops_its_type_costs_no_attempt_and_recovers(dsn)
         seen = len(calls)
         assert seen <= FAIL_MAX + 5  # those that ran already when it opened
         await app.enqueue_many([sturdy.new(n) for n in range(200)])
-        await until(lambda: completed(app, "sturdy", 200), seconds=10)
+        await until(lambda: completed(app, "sturdy", 200))
         if app.breakers()["fragile"] == "open":
             assert len(calls) == seen
         # the attempts that were spent are those that ran, and each of them is in a row's errors
-        await until(lambda: len(calls) > seen + 2, seconds=20)  # probes, one at a time
+        await until(lambda: len(calls) > seen + 2)  # probes, one at a time
         is_down = False
-        await until(lambda: completed(app, "fragile", 50), seconds=20)
+        await until(lambda: completed(app, "fragile", 50))
         jobs = await app.jobs.list(type="fragile", limit=50)
         assert sum(job.attempt for job in jobs) == len(calls)
         assert sum(len(job.errors) for job in jobs) == len(calls) - 50
@@ -82,13 +83,14 @@ async def test_one_probe_at_a_time_is_let_through(dsn):
         await app.enqueue_many([fragile.new(n) for n in range(30)])
         await until(lambda: app.breakers()["fragile"] == "half-open")
         is_down = False
-        await until(lambda: completed(app, "fragile", 31), seconds=20)
+        await until(lambda: completed(app, "fragile", 31))
     assert most == 1
 
 
 @pytest.mark.parametrize("queue", ["e", "elsewhere"])
-async def test_sources_of_other_queues_take_no_probe_away(dsn, queue):
+async def test_sources_of_other_queues_take_no_probe_away(dsn, queue, monkeypatch):
     """All of them could take the type, and only one has jobs of it: its own queue, or one where it was seen to fail."""
+    monkeypatch.setattr(sharing, "UNLIKELY", (600.0, 600.0))
     app = rj.App(dsn, migrate=True, poll_seconds=0.1)
     is_down = True
 
@@ -103,5 +105,5 @@ async def test_sources_of_other_queues_take_no_probe_away(dsn, queue):
         await until(lambda: app.breakers()["fragile"] == "open")
         is_down = False
         began = asyncio.get_running_loop().time()
-        await until(lambda: completed(app, "fragile", 1), seconds=9)
+        await until(lambda: completed(app, "fragile", 1))
         print(f"recovered after {asyncio.get_running_loop().time() - began:.2f} s")

@@ -50,8 +50,8 @@ async def slots(connection, type_="tick"):
     return [row["scheduled_at"] for row in rows]
 
 
-async def until(fact, seconds=30.0):
-    async with asyncio.timeout(seconds):
+async def until(fact):
+    async with asyncio.timeout(60):
         while not await fact():  # noqa: ASYNC110 - the fact is in the database
             await asyncio.sleep(0.05)
 

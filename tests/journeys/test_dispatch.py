@@ -49,7 +49,7 @@ async def test_jobs_of_a_key_start_in_the_order_of_their_claims_and_never_overla
         rj.ack(),
     )
     async with app.running(pipeline):
-        await until(lambda: is_done(connection), seconds=60)
+        await until(lambda: is_done(connection))
         await until(lambda: not source.held)
     assert not overlaps
     assert began == {key: list(range(key, COUNT, KEYS)) for key in range(KEYS)}
@@ -94,7 +94,7 @@ async def test_branches_in_branches_that_fail_drop_and_break_settle_each_job_onc
     )
     app.events.subscribe(events.append)
     async with app.running(rj.pull(source, max_demand=60).pipe(dispatch, rj.ack())):
-        await until(lambda: is_done(connection), seconds=60)
+        await until(lambda: is_done(connection))
         await until(lambda: not source.held)
     assert await states(connection) == {("completed", 1): 980, ("discarded", 1): 20}
     # those at which the branch broke were released, and no job ran more than once for one attempt

@@ -48,7 +48,7 @@ async def test_twenty_thousand_jobs_go_through_a_long_pipeline_once_each(dsn, co
         rj.ack(),
     )
     async with app.running(pipeline):
-        await until(lambda: left_is_none(connection), seconds=60)
+        await until(lambda: left_is_none(connection))
         await until(lambda: not source.held)
     wanted = [n for n in range(COUNT) if n % 4]
     assert ran == Counter(wanted)
@@ -89,7 +89,7 @@ async def test_batches_settle_each_of_their_jobs_by_itself(dsn, connection):
     source = Recording(rj.PostgresSource(app, "default"))
     pipeline = rj.pull(source, max_demand=300).pipe(rj.buffer(40, 0.05), rj.execute_batch(handle, concurrency=3), rj.ack())
     async with app.running(pipeline):
-        await until(lambda: left_is_none(connection), seconds=60)
+        await until(lambda: left_is_none(connection))
         await until(lambda: not source.held)
     assert sum(batches) == 5_000
     assert max(batches) == 40

@@ -67,7 +67,7 @@ async def test_four_nodes_run_five_jobs_at_once_and_no_more(connection, dsn, fou
     workers = four()
     await nodes_run(connection)
     await fill(connection, "work", 200, args={"seconds": 0.1})
-    await until(lambda: connection.fetchval(DONE, 200), seconds=60)
+    await until(lambda: connection.fetchval(DONE, 200))
     seconds = seconds_at(runs(workers))
     assert max(seconds) == 5
     assert len(runs(workers)) == 200
@@ -78,7 +78,7 @@ async def test_four_nodes_run_two_jobs_of_each_tenant_at_once_and_no_more(connec
     workers = four()
     await nodes_run(connection)
     await fill(connection, "work", 120, args_sql="json_build_object('seconds', 0.1, 'tenant', 't' || n % 3)")
-    await until(lambda: connection.fetchval(DONE, 120), seconds=60)
+    await until(lambda: connection.fetchval(DONE, 120))
     tenants = dict(await connection.fetch("SELECT id, args ->> 'tenant' FROM rxjobs.finished_jobs"))
     found = runs(workers)
     for tenant in ("t0", "t1", "t2"):
@@ -100,7 +100,7 @@ async def test_a_killed_node_gives_its_places_back_when_it_is_rescued_and_not_be
     ends = await connection.fetchval(expiry, doomed.process.pid)
     # the jobs of the dead one are the most urgent, and take places again
     await connection.execute("UPDATE rxjobs.live_jobs SET priority = 9 WHERE state = 'executing'")
-    await until(lambda: sum(len(worker.lines("end")) for worker in workers) == 20, seconds=30)
+    await until(lambda: sum(len(worker.lines("end")) for worker in workers) == 20)
     begun = [line.at for worker in workers for line in worker.lines("start")]
     assert min(begun) >= ends
 
@@ -113,7 +113,7 @@ async def test_no_more_jobs_start_in_a_window_than_the_rate(connection, dsn, fou
     workers = four()
     await nodes_run(connection)
     await fill(connection, "work", 108)
-    await until(lambda: connection.fetchval(DONE, 108), seconds=60)
+    await until(lambda: connection.fetchval(DONE, 108))
     windows = await connection.fetch(
         "SELECT count(*) AS jobs FROM rxjobs.finished_jobs GROUP BY floor(extract(epoch FROM attempted_at) / 0.5)"
     )
@@ -132,7 +132,7 @@ async def test_ten_jobs_of_a_tenant_do_not_wait_for_ten_thousand_of_another(conn
     await until(lambda: sum(len(worker.lines("end")) for worker in workers) > 50)
     await fill(connection, "work", 10, args={"tenant": "small", "seconds": 0.02})
     small = "SELECT count(*) FROM rxjobs.finished_jobs WHERE args ->> 'tenant' = 'small'"
-    await until(lambda: connection.fetchval(small + " HAVING count(*) = 10"), seconds=30)
+    await until(lambda: connection.fetchval(small + " HAVING count(*) = 10"))
     first, last = await connection.fetchrow(
         "SELECT min(attempted_at), max(attempted_at) FROM rxjobs.finished_jobs WHERE args ->> 'tenant' = 'small'"
     )

@@ -159,7 +159,7 @@ def test_ctrl_c_is_no_traceback(tmp_path, dsn):
     process.stdout.readline()
     asyncio.run(joined(dsn))
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in err
 

@@ -57,7 +57,7 @@ async def test_two_workers_are_listed_with_what_they_do_and_those_that_go_with_h
     assert sum(node.is_leading for node in (a, b)) <= 1
     workers["a"].process.kill()
     workers["b"].process.send_signal(signal.SIGTERM)
-    assert await workers["b"].ended(30) == 0
+    assert await workers["b"].ended() == 0
     last = start(dsn, rxjobs_node="c", **FAST)
 
     async def is_lost():

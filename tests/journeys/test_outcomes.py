@@ -27,8 +27,15 @@ EXECUTORS = {
     "in_threads": lambda: rj.in_threads(2),
     "in_processes": lambda: rj.in_processes(1),
     "thread pool": lambda: rj.in_pool(concurrent.futures.ThreadPoolExecutor(2)),
-    "process pool": lambda: rj.in_pool(concurrent.futures.ProcessPoolExecutor(1, mp_context=spawning())),
+    "process pool": lambda: rj.in_pool(started(concurrent.futures.ProcessPoolExecutor(1, mp_context=spawning()))),
 }
+
+
+def started(pool):
+    """Its process has started: a pool of others does not tell when."""
+    pool.submit(abs, 1).result()
+    return pool
+
 
 RAISED = {
     "value_error": ("ValueError", "bad"),
@@ -101,7 +108,7 @@ async def test_every_ending_is_told_by_its_row_and_the_pipeline_goes_on(dsn, kin
     executor = EXECUTORS[kind]()
     async with running(dsn, executor) as app:
         ids = {name: (await app.definitions[name].enqueue()).id for name in (*RAISED, *OUTCOMES)}
-        await until(lambda: none_to_run(app), seconds=60)
+        await until(lambda: none_to_run(app))
         for name, id_ in ids.items():
             job = await app.jobs.get(id_)
             if name in RAISED:
@@ -144,7 +151,7 @@ async def test_code_that_has_not_run_does_not_pass_for_done(dsn, kind):
         app.job(name=name, executor=executor, breaker=None)(getattr(endings, name))
     async with app.running():
         ids = {name: (await app.definitions[name].enqueue()).id for name in (*UNRUN, *runs_plainly)}
-        await until(lambda: none_to_run(app), seconds=60)
+        await until(lambda: none_to_run(app))
         for name, id_ in ids.items():
             job = await app.jobs.get(id_)
             if name in UNRUN:
@@ -258,10 +265,10 @@ async def test_a_run_that_takes_too_long_is_cut_off_and_the_next_runs(dsn, kind,
     slow = app.job(name="slow", executor=executor, timeout=seconds)(function)
     async with app.running():
         late = [(await slow.enqueue(3 * seconds)).id for _ in range(2)]
-        await until(lambda: app.jobs.count(state="retryable"), seconds=20)
+        await until(lambda: app.jobs.count(state="retryable"))
         quick = (await slow.enqueue(0.0)).id
-        await until(lambda: is_completed(app, quick), seconds=20)
-        await until(lambda: is_count(app, {"retryable": 2, "completed": 1}), seconds=20)
+        await until(lambda: is_completed(app, quick))
+        await until(lambda: is_count(app, {"retryable": 2, "completed": 1}))
         for id_ in late:
             (error,) = (await app.jobs.get(id_)).errors
             end = ", and does not stop" if kind == "in_threads" else ""
@@ -273,28 +280,28 @@ ONE_PLACE = {
     "in_threads": lambda: rj.in_threads(1),
     "in_processes": lambda: rj.in_processes(1),
     "thread pool": lambda: rj.in_pool(concurrent.futures.ThreadPoolExecutor(1)),
-    "process pool": lambda: rj.in_pool(concurrent.futures.ProcessPoolExecutor(1, mp_context=spawning())),
+    "process pool": lambda: rj.in_pool(started(concurrent.futures.ProcessPoolExecutor(1, mp_context=spawning()))),
 }
 
 
 @pytest.mark.parametrize(
-    ("kind", "seconds"), [("in_threads", 1.0), ("in_processes", 1.0), ("thread pool", 1.0), ("process pool", 4.0)]
+    ("kind", "seconds"), [("in_threads", 2.0), ("in_processes", 2.0), ("thread pool", 2.0), ("process pool", 4.0)]
 )
 async def test_a_timeout_counts_from_where_a_job_begins_to_run(dsn, kind, seconds):
     """And not from where it began to wait for a free thread, or for a process that starts."""
     app, events = rj.App(dsn, migrate=True), []
     quick = app.job(name="quick", executor=ONE_PLACE[kind](), timeout=seconds)(endings.sleep_in_thread)
     app.events.subscribe(events.append)
-    jobs = 6 if seconds == 1.0 else 16
+    jobs = 9 if seconds == 2.0 else 16  # of 0.3 s, one after the other
     async with app.running():
         await app.enqueue_many([quick.new(0.3) for _ in range(jobs)])
-        await until(lambda: none_to_run(app), seconds=60)
+        await until(lambda: none_to_run(app))
         assert await app.jobs.count() == {"completed": jobs}
     started, stopped = ({e.job.id: e for e in events if isinstance(e, kind)} for kind in (JobStarted, JobStopped))
     assert len(started) == len(stopped) == jobs
     # what they waited for their turn is queue time, and each began after the one before had ended
     waited = sorted(event.queue_time / 1e9 for event in stopped.values())
-    assert waited[-1] > (jobs - 2) * 0.3
+    assert waited[-1] > (jobs - 4) * 0.3
     if kind != "process pool":
         assert all(0.3 <= event.duration / 1e9 < 0.3 * jobs for event in stopped.values())
         begun = sorted(event.monotonic_time for event in started.values())
@@ -375,7 +382,7 @@ async def test_a_worker_that_takes_too_much_memory_exits_for_a_fresh_start(conne
     """F20: what it has begun is done, and what it has not is left to others."""
     await fill(connection, "work", 200, args={"seconds": 1.5})
     worker = start(dsn, rxjobs_max_memory=1, rxjobs_shutdown_grace=20)
-    assert await worker.ended(30) == 75, worker.log
+    assert await worker.ended() == 75, worker.log
     assert "bytes of memory" in worker.log
     rows = await connection.fetch("SELECT state, attempt, count(*) FROM rxjobs.jobs GROUP BY 1, 2")
     counts = {(row["state"], row["attempt"]): row["count"] for row in rows}
@@ -392,7 +399,7 @@ async def test_a_child_that_dies_costs_its_job_an_attempt_and_the_last_one_makes
     async with app.running():
         notes = [(await note.enqueue(str(tmp_path / f"note-{n}"), 1.0)).id for n in range(6)]
         bad = [(await app.definitions[name].enqueue()).id for name in ("exits", "crashes", "kills_itself")]
-        await until(lambda: is_count(app, {"discarded": 3, "completed": 6}), seconds=60)
+        await until(lambda: is_count(app, {"discarded": 3, "completed": 6}))
         for id_ in bad:
             job = await app.jobs.get(id_)
             assert [error["type"] for error in job.errors] == ["rxjobs.errors.ChildDied"] * 2
@@ -418,7 +425,7 @@ async def test_a_coroutine_that_swallows_its_cancellation_holds_up_neither_the_o
 
     async with app.running():
         await limited.enqueue()
-        await until(lambda: app.jobs.count(state="retryable"), seconds=3)
+        await until(lambda: app.jobs.count(state="retryable"))
         [job] = await app.jobs.list()
         assert job.errors[0]["message"] == "limited ran longer than its timeout of 0.2 s, and does not stop"
         await unlimited.enqueue()

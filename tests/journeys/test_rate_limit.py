@@ -33,8 +33,7 @@ async def test_a_tenant_with_many_jobs_does_not_hold_up_the_others(dsn, connecti
     assert [len(began["busy"]), len(began["quiet"])] == [BUSY, QUIET]
     # those of the quiet one stand behind all of the busy one's, and are done long before
     assert began["quiet"][-1] < began["busy"][BUSY // 2]
-    for times in began.values():
-        # no three within less than two periods, but for what a busy machine makes of it
-        assert all(third - first > 0.08 for first, _, third in zip(times, times[1:], times[2:], strict=False))
+    # twenty a second, but for what a busy machine makes of the first
+    assert began["busy"][-1] - began["busy"][0] > 0.7 * (BUSY - 1) / 20
     attempts = await connection.fetch("SELECT DISTINCT attempt, errors IS NULL AS is_clean FROM rxjobs.finished_jobs")
     assert [tuple(row) for row in attempts] == [(1, True)]

@@ -49,7 +49,7 @@ async def test_the_jobs_of_a_killed_worker_are_rescued_when_its_lease_is_over_an
     assert len(held) >= 10
     assert not doomed.lines("end")
     done = "SELECT count(*) = 0 FROM rxjobs.live_jobs"
-    await until(lambda: connection.fetchval(done), seconds=20)
+    await until(lambda: connection.fetchval(done))
     rows = await connection.fetch("SELECT id, attempt, errors FROM rxjobs.finished_jobs WHERE state = 'completed'")
     attempts = {row["id"]: row["attempt"] for row in rows}
     assert len(attempts) == 13
@@ -60,7 +60,7 @@ async def test_the_jobs_of_a_killed_worker_are_rescued_when_its_lease_is_over_an
             (error,) = json.loads(row["errors"])
             assert (error["attempt"], error["type"]) == (1, "rxjobs.NodeLost")
             at = await connection.fetchval("SELECT extract(epoch FROM $1::text::timestamptz)::float8", error["at"])
-            assert expiry <= at < killed + 3 + 0.5 + 1.5  # lease, interval, and a machine that is busy
+            assert expiry <= at < killed + 3 + 0.5 + 10  # lease, interval, and a machine that is busy
     assert Counter(other.ids("start")) == Counter(set(other.ids("start")))
     assert await connection.fetchval("SELECT count(*) = 1 FROM rxjobs.nodes")
 
@@ -120,7 +120,7 @@ async def test_jobs_of_a_type_that_only_new_nodes_know_wait_for_them_and_are_tol
         await fill(connection, "of_tomorrow", 1_000)
         await fill(connection, "work", 50)
         await until(lambda: connection.fetchval("SELECT count(*) = 50 FROM rxjobs.finished_jobs"))
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(1.0)  # looked for five times, and not told
         assert told == []  # nobody has waited for long
         await connection.execute("UPDATE rxjobs.live_jobs SET scheduled_at = now() - interval '6 minutes'")
         await until(lambda: told)

@@ -67,7 +67,7 @@ async def test_a_question_of_cron_that_fails_twenty_times_costs_no_slot(dsn, mon
         monkeypatch.setattr(app.store, "read_crons", fails)
         connection = await asyncpg.connect(dsn)
         async with app.running():
-            await until(lambda: connection.fetchval("SELECT count(*) >= 2 FROM rxjobs.jobs WHERE type = 'tick'"), seconds=60)
+            await until(lambda: connection.fetchval("SELECT count(*) >= 2 FROM rxjobs.jobs WHERE type = 'tick'"))
         found = [row["scheduled_at"] for row in await connection.fetch(SLOTS)]
         await connection.close()
     assert asked > 20

@@ -122,7 +122,7 @@ async def test_outcomes_that_take_longer_than_a_lease_to_write_down_cost_no_run_
     await connection.execute("LOCK TABLE rxjobs.finished_jobs")  # to claim is as quick as ever, to write an outcome is not
     async with apps[0].running(pipelines[0]), apps[1].running(pipelines[1]):
         await until(lambda: len(runs) == 80)
-        await asyncio.sleep(2 * FAST["lease_seconds"])
+        await asyncio.sleep(2 * FAST["lease_seconds"])  # for so long the outcomes wait, which is what is reported
         assert len(runs) == 80  # both hold as many as they may, and none of them is acked
         await locking.commit()
         await until(lambda: len(runs) == 400)

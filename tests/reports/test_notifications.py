@@ -92,7 +92,7 @@ async def test_a_herd_of_enqueues_has_each_of_twenty_sources_ask_in_vain_no_more
         began = time.monotonic()
         enqueued = sum(await asyncio.gather(*(enqueue_until(one, app, began + seconds) for one in enqueuers)))
         took = time.monotonic() - began
-        await until(lambda: sum(len(one.jobs) for one in fetches) == enqueued, seconds=60)
+        await until(lambda: sum(len(one.jobs) for one in fetches) == enqueued)
     in_vain = [one for one in fetches if one.trigger == "notify" and not one.jobs]
     print(
         f"{sources} sources, {enqueued / took:.0f} enqueues/s one by one: {len(fetches) / took:.0f} fetches/s, "

@@ -51,7 +51,7 @@ async def pgbouncer(dsn: str, folder: Path, mode: str = "transaction", sessions:
         process = await asyncio.create_subprocess_exec(PGBOUNCER, *account, settings, stdout=log, stderr=log)
     here = to._replace(netloc=f"{to.username}@127.0.0.1:{port}", query="").geturl()
     try:
-        await until(lambda: answers(here), seconds=10)
+        await until(lambda: answers(here))
         yield here
     finally:
         process.terminate()
@@ -100,7 +100,11 @@ async def asked(dsn: str, statement_cache_size: int = 100) -> Counter[str]:
 
 async def test_what_is_prepared_or_listened_for_is_gone_in_the_next_transaction(pooled, dsn):
     """As asyncpg#198, #339, #1058, que#110: what the other tests here rest on, and how a pooler is known."""
-    assert (await asked(pooled))["InvalidSQLStatementNameError"] > 0
+
+    async def misses_its_statement() -> bool:
+        return (await asked(pooled))["InvalidSQLStatementNameError"] > 0
+
+    await until(misses_its_statement)  # who is given whose session is the pooler's choice
     assert await asked(pooled, statement_cache_size=0) == {"answer": 240}
     heard = list[str]()
     listening = await asyncpg.connect(pooled, statement_cache_size=0)

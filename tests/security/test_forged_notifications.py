@@ -42,7 +42,7 @@ async def test_junk_on_the_channel_is_ignored_and_the_worker_goes_on_listening(d
             for junk in JUNK:
                 await connection.execute("SELECT pg_notify('rxjobs', $1)", junk)
             await work.enqueue(round_)
-            await until(lambda round_=round_: ran == [*range(round_ + 1)], seconds=10)
+            await until(lambda round_=round_: ran == [*range(round_ + 1)])
         await connection.close()
     assert not caplog.records
     assert set(wakes) == {None, "default"}  # nobody is even asked whether junk is for him
@@ -76,7 +76,7 @@ async def test_a_flood_of_forged_wakes_costs_fetches_one_at_a_time_and_no_job(ds
         for _ in range(200):
             await connection.execute("SELECT pg_notify('rxjobs', 'default')")
         await work.enqueue(1)
-        await until(lambda: ran == [1], seconds=10)
+        await until(lambda: ran == [1])
         await connection.close()
     assert max(fetches) == 1
     assert len(fetches) <= 210

@@ -49,10 +49,10 @@ def work():
     ],
 )
 def test_arguments_are_bounded(work, data, message):
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(rj.InvalidArguments, match=message):
         work.new(data)
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_arguments_up_to_the_bounds_are_taken(work):
@@ -116,9 +116,9 @@ def test_what_is_stored_of_an_error_is_bounded():
     for _ in range(500):
         cause, error = error, Loud()
         error.__cause__ = cause
-    began = time.perf_counter()
+    began = time.thread_time()
     failure = describe(error)
-    assert time.perf_counter() - began < 20
+    assert time.thread_time() - began < 20
     assert len(failure.message) < 8 * MESSAGE_LIMIT
     assert len(failure.traceback) < 8 * TRACEBACK_LIMIT
     assert "\0" not in failure.message + failure.traceback
@@ -169,10 +169,8 @@ async def test_a_row_that_nobody_could_have_enqueued_is_discarded_and_the_others
                RETURNING id"""
         )
         await fill(connection, "work", 40, args_sql="json_build_object('n', n)")
-        began = time.perf_counter()
         async with app.running():
             await until(lambda: counts_are(app, {"completed": 40, "discarded": len(UNREADABLE) + 1}))
-        assert time.perf_counter() - began < 20
         errors = await connection.fetch("SELECT errors FROM rxjobs.jobs WHERE state = 'discarded'")
         message = await connection.fetchval("SELECT errors -> 0 ->> 'message' FROM rxjobs.jobs WHERE id = $1", large)
         await connection.close()

@@ -35,8 +35,8 @@ BANNED_MODULES = {
     "codeop",
 }
 BANNED_CALLS = {"eval", "exec", "compile", "__import__"}
-# it imports what the code that runs names, and a child's functions by a path that no row can give
-IMPORTERS = {"executors/remote.py", "cli/loading.py", "callables.py"}
+# it imports what the code that runs names, a child's functions by a path that no row can give, and public names by its own table
+IMPORTERS = {"__init__.py", "executors/remote.py", "cli/loading.py", "callables.py"}
 
 
 def sources():

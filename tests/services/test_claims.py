@@ -39,7 +39,7 @@ async def test_nobody_looks_while_no_answer_is_lost_but_seldom(connection, store
     watching = lost_claims(store, node, set, every_seconds=0.01, seldom_seconds=0.05).subscribe(
         looks.put_nowait, scheduler=scheduler
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await looks.get() == 0:
             pass
     watching.dispose()
@@ -52,7 +52,7 @@ async def test_each_answer_that_is_lost_is_looked_for(connection, store, schedul
     for _ in range(3):
         await a_row(connection)
         await a_claim_whose_answer_is_lost(store, node)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await looks.get() == 0:
                 pass
     watching.dispose()

@@ -68,7 +68,7 @@ async def test_a_stopped_lease_is_renewed_no_more_and_its_thread_is_gone(connect
     lease.stop()
     assert not [thread for thread in threading.enumerate() if thread.name == "rxjobs-lease"]
     at = await connection.fetchval("SELECT expires_at FROM rxjobs.nodes")
-    await asyncio.sleep(3 * HEARTBEAT)
+    await asyncio.sleep(3 * HEARTBEAT)  # in which it would be renewed
     assert await connection.fetchval("SELECT expires_at FROM rxjobs.nodes") == at
 
 
@@ -102,8 +102,8 @@ async def test_no_error_ends_it_for_good(connection, lease, lost, caplog, postgr
     await until(lambda: "is not currently accepting connections" in caplog.text)
     await other.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     await other.close()
-    await until(lambda: connection.fetchval(ALIVE), seconds=5)
-    await until(lambda: connection.fetchval("SELECT expires_at > now() + interval '1.3 seconds' FROM rxjobs.nodes"), seconds=5)
+    await until(lambda: connection.fetchval(ALIVE))
+    await until(lambda: connection.fetchval("SELECT expires_at > now() + interval '1.3 seconds' FROM rxjobs.nodes"))
 
 
 @pytest.fixture

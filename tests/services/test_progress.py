@@ -65,7 +65,7 @@ async def test_neither_a_source_without_room_nor_jobs_of_others_are_told_of(dsn,
     async with app.running(rj.pull(source, max_demand=1).pipe(rj.execute(), rj.ack())) as running:
         await other.enqueue()
         watching = watched(running, events, scheduler)
-        await asyncio.sleep(4 * QUIET)
+        await asyncio.sleep(4 * QUIET)  # in which it would be told of
         await app.enqueue_many([long.new(), long.new()])
         await until(lambda: app.jobs.count(state="executing"))
         told = len(events)

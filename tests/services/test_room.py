@@ -121,7 +121,7 @@ async def test_a_room_that_is_filled_while_a_job_is_committed_costs_no_enqueue(a
         await until(lambda: connection.fetchval("SELECT count(*) = 2 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
         assert await connection.fetchval("SELECT pg_notification_queue_usage()") < 0.5
         await fill_with_notifications(dsn)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await enqueuing
     assert await connection.fetchval("SELECT count(*) FROM rxjobs.live_jobs") == 2
     await idle.close()

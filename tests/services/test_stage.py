@@ -31,7 +31,7 @@ async def test_what_waits_is_staged_when_it_is_due_and_not_at_the_next_poll(conn
     await connection.execute("UPDATE rxjobs.live_jobs SET scheduled_at = now() + interval '0.4 seconds'")
     staged = asyncio.Queue()
     watching = stage(store, leadership, looks_at(store, 600), poll_seconds=600).subscribe(staged.put_nowait, scheduler=scheduler)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while await staged.get() == 0:
             pass
     watching.dispose()
@@ -43,7 +43,7 @@ async def test_more_than_one_batch_is_staged_without_a_pause(connection, store, 
     await connection.execute("INSERT INTO rxjobs.live_jobs (type, state) SELECT 'work', 'retryable' FROM generate_series(1, 2500)")
     staged = asyncio.Queue()
     watching = stage(store, leadership, looks_at(store, 600), poll_seconds=600).subscribe(staged.put_nowait, scheduler=scheduler)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert [await staged.get() for _ in range(3)] == [1000, 1000, 500]
     watching.dispose()
 
@@ -66,7 +66,7 @@ async def test_what_is_committed_late_is_staged_all_the_same_though_looks_begin_
     watching = stage(store, leadership, looks, poll_seconds=0.05).subscribe(staged.put_nowait, scheduler=scheduler)
     await until(lambda: any(begun != LONG_AGO for begun in beginnings))
     late = await a_row(connection, state="scheduled", scheduled_at=datetime.now(UTC) - timedelta(minutes=30))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await staged.get() == 0:
             pass
     watching.dispose()

@@ -23,7 +23,7 @@ async def test_jobs_that_nobody_takes_are_told_of_once_a_step(connection, store,
     watching = unserved(store, leadership, emit=events.append, every_seconds=0.01).subscribe(looks.put_nowait, scheduler=scheduler)
 
     async def looked(count):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await looks.get() != count:
                 pass
 
@@ -67,7 +67,7 @@ async def test_whoever_looks_on_hears_early_what_nobody_takes_so_far_and_once(co
         await a_row(connection, queue=queue, type="__main__.send", **old)
     looks = asyncio.Queue()
     watching = unserved_so_far(store, leadership, first_seconds=0.02).subscribe(looks.put_nowait, scheduler=scheduler)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert [await looks.get() for _ in range(3)] == [0, 3, 3]
     watching.dispose()
     told = sorted(record.getMessage() for record in caplog.records if record.name == "rxjobs.unserved")

@@ -149,7 +149,7 @@ async def test_a_job_that_was_passed_by_wakes_the_source_and_is_fetched(app, con
     woken = asyncio.Event()
     watching = source.wakes.subscribe(lambda _: woken.set())
     await fetched_from_the_marks(source, connection)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await woken.wait()
     assert len(await source.fetch(10)) == 1
     watching.dispose()
@@ -206,5 +206,5 @@ async def test_whatever_comes_late_runs_while_others_flow_by(ground, connection,
         for name, columns in LATE_ONES.items():
             await a_row(connection, type="work", args=f'{{"name": "{name}"}}', **{"priority": 5, **columns})
         expected = {"released": 2, "retried": 2, "long transaction": 1, **dict.fromkeys(LATE_ONES, 1)}
-        await until(lambda: {name: ran.get(name) for name in expected} == expected, seconds=15)
+        await until(lambda: {name: ran.get(name) for name in expected} == expected)
         flowing.cancel()

@@ -330,7 +330,7 @@ async def test_two_pulls_of_a_node_look_once_and_both_are_told(app, connection, 
     app.woken.on_next("!")
     await until(lambda: {one for one, control in told if control.is_paused} == set(sources[:2]))
     began, looks[:] = asyncio.get_running_loop().time(), []
-    await asyncio.sleep(1)
+    await asyncio.sleep(1)  # how often is a question of time
     took = asyncio.get_running_loop().time() - began
     assert 1 <= len(looks) <= took / 0.2 + 1
     assert set(map(tuple, looks)) == {("mail", "other")}
@@ -393,6 +393,6 @@ async def test_a_node_that_may_take_no_more_asks_now_and_then(dsn, limit):
 
         store.fetch_limited = counting
         await until(lambda: claims)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(1.0)  # how often is a question of time
         assert claims < 30
         may_end.set()

@@ -41,9 +41,9 @@ async def test_it_hears_queues_and_first_of_all_that_something_may_have_been_mis
 
 async def test_a_lost_connection_is_replaced_and_told_as_something_missed(heard, other):
     for times in (1, 2, 3):
-        await until(lambda times=times: heard == [None] * times, seconds=10)
+        await until(lambda times=times: heard == [None] * times)
         await other.execute(f"SELECT pg_terminate_backend(pid) FROM ({HERE}) AS listening")
-    await until(lambda: heard == [None] * 4, seconds=10)
+    await until(lambda: heard == [None] * 4)
 
 
 async def test_no_error_ends_it_for_good(heard, other, postgres, monkeypatch, caplog):
@@ -56,7 +56,7 @@ async def test_no_error_ends_it_for_good(heard, other, postgres, monkeypatch, ca
     await until(lambda: "cannot be listened for" in caplog.text)
     await outside.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     await outside.close()
-    await until(lambda: heard == [None, None], seconds=10)
+    await until(lambda: heard == [None, None])
 
 
 async def test_a_cancelled_listener_leaves_no_connection(dsn, other):

@@ -127,7 +127,7 @@ async def test_when_it_has_ended_its_key_is_free(app, connection):
 
 
 async def ended(app, id_, states=("completed", "cancelled", "discarded")):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await app.jobs.get(id_)).state not in states:  # noqa: ASYNC110 - the fact is in the database
             await asyncio.sleep(0.01)
 
@@ -172,7 +172,7 @@ async def test_while_its_job_ends_nobody_else_gets_the_key(app, connection):
             first.id,
         )
         waiting = asyncio.ensure_future(work.enqueue(user=user))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.005)
         await transaction.commit()
@@ -246,7 +246,7 @@ async def test_who_is_to_insert_once_more_holds_no_key_meanwhile(app, connection
     async def insert_unique(*given, **how):
         rounds.append(len(rounds))
         if rounds == [0, 1]:
-            async with rj.App(app.dsn) as other, asyncio.timeout(20):
+            async with rj.App(app.dsn) as other, asyncio.timeout(60):
                 first.append(await other.enqueue(work.new(user=1)))
         rows = await insert(*given, **how)
         if rounds == [0]:

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 DONE = ("completed", "discarded", "cancelled")
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 async def run_until_done(app, count):

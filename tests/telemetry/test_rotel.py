@@ -61,7 +61,7 @@ def collecting(folder):
             yield {"grpc": grpc, "http/protobuf": http}, log
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])

@@ -45,7 +45,7 @@ async def test_a_running_node_tells_of_its_queues_stages_and_places(app, reader)
             assert value(reader, "rxjobs.executor.usage", rxjobs__executor__type="thread") == 0
             await app.queues.pause("mail")
             await until(lambda: value(reader, "rxjobs.queue.paused", messaging__destination__name="mail") == 1)
-            assert value(reader, "rxjobs.demand.outstanding", messaging__destination__name="mail") == 0
+            await until(lambda: value(reader, "rxjobs.demand.outstanding", messaging__destination__name="mail") == 0)
             await app.queues.resume("mail")
             release.set()
             await until_done(app, 5)
@@ -70,15 +70,17 @@ async def test_a_node_tells_whether_it_leads_and_listens_and_what_its_connection
         await until(lambda: value(reader, "rxjobs.leader.status") == 1)
         await until(lambda: value(reader, "rxjobs.notify.connected") == 1)
         assert value(reader, "rxjobs.notify.reconnects") == 0
+        await until(lambda: value(reader, "rxjobs.notify.queue.usage") is not None)
         assert 0 <= value(reader, "rxjobs.notify.queue.usage") < 1
+        await until(lambda: value(reader, "rxjobs.database.horizon.age") is not None)
         assert value(reader, "rxjobs.database.horizon.age") >= 0
-        assert value(reader, "rxjobs.leader.transitions", rxjobs__leader__event="acquired") == 1
+        await until(lambda: value(reader, "rxjobs.leader.transitions", rxjobs__leader__event="acquired") == 1)
         state = {"rxjobs__breaker__name": "work"}
         assert value(reader, "rxjobs.breaker.state", rxjobs__breaker__state="closed", **state) == 1
         await work.enqueue()
         await until(lambda: value(reader, "rxjobs.breaker.state", rxjobs__breaker__state="open", **state) == 1)
         assert value(reader, "rxjobs.breaker.state", rxjobs__breaker__state="closed", **state) == 0
-        assert value(reader, "rxjobs.breaker.transitions", rxjobs__breaker__state="open", **state) == 1
+        await until(lambda: value(reader, "rxjobs.breaker.transitions", rxjobs__breaker__state="open", **state) == 1)
         await until(lambda: points(reader, "rxjobs.notify.delay"))
         await until(lambda: points(reader, "rxjobs.eventloop.delay"))
         await until(lambda: points(reader, "rxjobs.queue.oldest_job.age"))
@@ -86,8 +88,12 @@ async def test_a_node_tells_whether_it_leads_and_listens_and_what_its_connection
         assert pools == {"pool", "claims", "inserts", "reserved"}
         assert value(reader, "db.client.connection.max", db__client__connection__pool__name="pool") == 8
         assert points(reader, "db.client.connection.use_time")
-        tasks = {dict(key)[names.MAINTENANCE_TASK] for key in points(reader, "rxjobs.maintenance.duration")}
-        assert {"elect", "observe"} <= tasks
+        await until(lambda: {"elect", "observe"} <= tasks(reader))
+
+
+def tasks(reader):
+    """What of its own upkeep a node has told of."""
+    return {dict(key)[names.MAINTENANCE_TASK] for key in points(reader, "rxjobs.maintenance.duration")}
 
 
 async def test_what_is_enqueued_is_counted_by_what_came_of_it(app, reader):

@@ -55,4 +55,4 @@ async def are_seen() -> bool:
     return has_told and any(one.state == "open" for one in breakers)
 
 
-await until(are_seen, seconds=60)
+await until(are_seen)
