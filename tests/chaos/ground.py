@@ -90,10 +90,8 @@ class Worker:
     def connections(self) -> int:
         """How many it has to its own link: the server sees only that, and one that is silent does not hear that it was closed."""
         port, process = urlsplit(self.link.dsn).port, psutil.Process(self.pid)
-        found = (
-            process.net_connections("tcp") if hasattr(process, "net_connections") else process.connections("tcp")
-        )  # before psutil 6
-        return sum(bool(one.raddr) and one.raddr.port == port for one in found)
+        find = process.net_connections if hasattr(process, "net_connections") else process.connections  # before psutil 6
+        return sum(bool(one.raddr) and one.raddr.port == port for one in find("tcp"))
 
     @property
     def is_alive(self) -> bool:
