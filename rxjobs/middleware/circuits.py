@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from rxjobs.definition import Breaker
+from rxjobs.demand import now
 from rxjobs.events import Emit
 from rxjobs.middleware.breaker import Circuit
 from rxjobs.middleware.shared_storage import CLOSED
@@ -70,10 +71,33 @@ class Circuits:
             return []
         return [name for name in names if name in self._shut and not self._circuits[name].shut_for]
 
+    async def look_for(self, names: Iterable[str], queue: str, is_there: Callable[[Sequence[str]], Awaitable[bool]]) -> None:
+        """Learn which of the job types have jobs in a queue where none was ever seen; `is_there` says whether any of several has.
+
+        To ask for a place among the probes first would keep it from others meanwhile, who may have such jobs.
+        """
+        sharing = self._sharing
+        if sharing is None:
+            return
+        known = self._circuits
+        asked = [name for name in names if queue not in known[name].queues and sharing.may_ask(known[name], queue)]
+        if not asked:
+            return
+        began, there = now(), set[str]()
+        if await is_there(asked):
+            there = {name for name in asked if len(asked) == 1 or await is_there([name])}
+        took = (now() - began) / 1e9
+        for name in asked:
+            if name in there:
+                known[name].queues.add(queue)
+            sharing.probed(known[name], queue, is_fruitless=name not in there, took=took)
+
     async def permits(self, name: str, queue: str, n: int) -> int:
         """Be let have up to n more probes of a job type out, from a queue; gives how many. Each is to be begun, or given back."""
         sharing, circuit = self._sharing, self._circuits[name]
-        return await sharing.permits(circuit, n) if sharing is not None and sharing.may_ask(circuit, queue) else 0
+        if sharing is None or queue not in circuit.queues or not sharing.may_ask(circuit, queue):
+            return 0
+        return await sharing.permits(circuit, n)
 
     def fetched(self, name: str, queue: str, permits: int, ids: Sequence[int]) -> None:
         """These jobs were fetched from a queue for so many permits; those that are left over are given back."""

@@ -25,8 +25,8 @@ AWAY_SECONDS = 2.0
 """After so long without an answer a node is on its own."""
 FRUITLESS = 0.25, 2.0
 """Seconds until another job is looked for that may probe, where there was none: the first time, and at most."""
-UNLIKELY = 10.0, 60.0
-"""The same for queues where none was ever seen: before the first time, and at most."""
+SHARE = 0.05
+"""The part of the time that looking may take in queues where none was ever seen: much may lie there."""
 LAST_SECONDS = 1.0
 A_MOMENT = 0.002
 """Seconds by which a loop may be early."""
@@ -84,22 +84,16 @@ class Sharing:
             return given
 
     def may_ask(self, circuit: Circuit, queue: str) -> bool:
-        """Whether it is worth asking for probes now that are to come from a queue.
-
-        There a place among the probes is taken before it is known whether a job is ready, and is kept from others meanwhile.
-        """
+        """Whether it is worth looking now for jobs of a queue that may probe."""
         if circuit.shut_for:
             return False
-        asking = self._asking.setdefault(circuit, {})
-        if queue not in asking:
-            asking[queue] = self._loop.time() + (0.0 if queue in circuit.queues else UNLIKELY[0]), 0.0
-        return self._loop.time() >= asking[queue][0]
+        return self._loop.time() >= self._asking.setdefault(circuit, {}).setdefault(queue, (0.0, 0.0))[0]
 
-    def probed(self, circuit: Circuit, queue: str, *, is_fruitless: bool) -> None:
-        """Jobs of a queue were looked for that might probe."""
+    def probed(self, circuit: Circuit, queue: str, *, is_fruitless: bool, took: float = 0.0) -> None:
+        """Jobs of a queue were looked for that might probe, for so many seconds."""
         asking = self._asking.setdefault(circuit, {})
-        first, longest = FRUITLESS if queue in circuit.queues else UNLIKELY
-        seconds = min(longest, max(first, 2 * asking.get(queue, (0.0, 0.0))[1])) if is_fruitless else 0.0
+        first, longest = FRUITLESS
+        seconds = max(min(longest, max(first, 2 * asking.get(queue, (0.0, 0.0))[1])), took / SHARE) if is_fruitless else 0.0
         asking[queue] = self._loop.time() + seconds, seconds
         self.schedule(circuit)
 

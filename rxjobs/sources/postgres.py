@@ -214,6 +214,7 @@ class PostgresSource:
     async def _claim_probes(self, types: Sequence[str], n: int) -> list[asyncpg.Record]:
         """Claim as many jobs of each of these types as may try whether its breaker can close, and no more than n."""
         circuits, found = self._node.circuits, list[asyncpg.Record]()
+        await circuits.look_for(types, self.queue, self._is_there)
         for name in types:
             permits = await circuits.permits(name, self.queue, n - len(found)) if len(found) < n else 0
             if not permits:
@@ -226,6 +227,13 @@ class PostgresSource:
                 circuits.fetched(name, self.queue, permits, [row["id"] for row in rows])
             found += rows
         return found
+
+    async def _is_there(self, types: Sequence[str]) -> bool:
+        """Whether a job of these types is ready."""
+        try:
+            return await self._node.store.has_waited(self.queue, types, self._where.tags, self._args, 0.0)
+        except PASSING:  # fetching tells of it
+            return False
 
     async def _claim(self, n: int, types: Sequence[str], marks: Marks) -> list[asyncpg.Record]:
         store, where = self._node.store, self._where

@@ -6,7 +6,6 @@ import pytest
 
 import rxjobs as rj
 from rxjobs.events import BreakerClosed, BreakerHalfOpened, BreakerOpened
-from rxjobs.middleware import sharing
 from tests.journeys.recording import Recording
 from tests.waiting import until
 
@@ -88,9 +87,8 @@ async def test_one_probe_at_a_time_is_let_through(dsn):
 
 
 @pytest.mark.parametrize("queue", ["e", "elsewhere"])
-async def test_sources_of_other_queues_take_no_probe_away(dsn, queue, monkeypatch):
+async def test_sources_of_other_queues_take_no_probe_away(dsn, queue):
     """All of them could take the type, and only one has jobs of it: its own queue, or one where it was seen to fail."""
-    monkeypatch.setattr(sharing, "UNLIKELY", (600.0, 600.0))
     app = rj.App(dsn, migrate=True, poll_seconds=0.1)
     is_down = True
 
@@ -107,3 +105,26 @@ async def test_sources_of_other_queues_take_no_probe_away(dsn, queue, monkeypatc
         began = asyncio.get_running_loop().time()
         await until(lambda: completed(app, "fragile", 1))
         print(f"recovered after {asyncio.get_running_loop().time() - began:.2f} s")
+
+
+async def test_a_probe_is_found_in_a_queue_in_which_no_such_job_was_ever_seen(dsn):
+    app = rj.App(dsn, migrate=True, poll_seconds=0.1)
+    is_down = True
+
+    @app.job(name="fragile", queue="one", max_attempts=1, breaker=rj.Breaker(fail_max=1, reset_timeout=0.1))
+    async def fragile() -> None:
+        if is_down:
+            raise ConnectionError("the dependency is down")
+
+    pipelines = [app.source(queue, max_demand=10).pipe(rj.execute(), rj.ack()) for queue in ("one", "other")]
+    async with app.running(*pipelines):
+        await fragile.enqueue()
+        await until(lambda: app.breakers()["fragile"] != "closed")
+        is_down = False
+        await fragile.options(queue="other").enqueue()
+        await until(lambda: app.breakers()["fragile"] == "closed")
+        await until(lambda: is_counted(app, {"discarded": 1, "completed": 1}))
+
+
+async def is_counted(app, counts):
+    return await app.jobs.count(type="fragile") == counts

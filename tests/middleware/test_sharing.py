@@ -178,20 +178,46 @@ async def test_a_probe_that_was_fetched_and_never_begins_gives_its_turn_back(nod
 
 
 async def has_permit(node):
+    await node.look()
+    await node.circuits.look_for(["work"], "default", ready)
     return await node.circuits.permits("work", "default", 1) == 1
+
+
+async def ready(names):
+    return True
 
 
 async def test_where_no_job_is_there_to_probe_its_place_is_given_back_and_asked_for_later(nodes, connection):
     (one,) = await nodes(1, fail_max=1, reset_timeout=0.1)
     await one.run(DOWN)
     await until(lambda: one.circuits.due(["work"]))
-    assert await one.circuits.permits("work", "other", 5) == 0, "where none was seen is not looked at first"
+    assert await one.circuits.permits("work", "other", 5) == 0, "where none was seen is not asked for"
     assert await one.circuits.permits("work", "default", 5) == 1
     one.circuits.fetched("work", "default", 1, [])
     woken = one.woken
     await until(lambda: counted(connection, "cardinality(probing) = 0"))
     await until(lambda: has_permit(one))
     assert one.woken > woken
+
+
+async def test_where_no_job_was_ever_seen_is_looked_at_before_a_place_is_asked_for(nodes, connection):
+    (one,) = await nodes(1, fail_max=1, reset_timeout=0.1)
+    await one.run(DOWN)
+    await until(lambda: one.circuits.due(["work"]))
+    looks = []
+
+    async def is_there(names):
+        looks.append(names)
+        return len(looks) > 2
+
+    async def is_found():
+        await one.circuits.look_for(["work"], "other", is_there)
+        return len(looks) > 2
+
+    await until(is_found)
+    assert looks == [["work"]] * 3
+    assert one.woken
+    assert await one.circuits.permits("work", "other", 5) == 1
 
 
 async def test_a_rate_of_failures_is_one_of_all_nodes(nodes, connection):
