@@ -62,15 +62,21 @@ def four(dsn, start):
     return lambda: [start(dsn, script=SCRIPT, **FAST) for _ in range(4)]
 
 
-async def test_four_nodes_run_five_jobs_at_once_and_no_more(connection, dsn, four):
+@pytest.mark.parametrize(("jobs", "part"), [(200, 0.0), pytest.param(5_000, 0.7, marks=pytest.mark.long)])
+async def test_four_nodes_run_five_jobs_at_once_and_no_more(connection, dsn, four, jobs, part):
+    """And for most of the time no fewer: how much of it is printed, since it depends on what else the machine does."""
     await limited(dsn, concurrency=5)
     workers = four()
     await nodes_run(connection)
-    await fill(connection, "work", 200, args={"seconds": 0.1})
-    await until(lambda: connection.fetchval(DONE, 200))
-    seconds = seconds_at(runs(workers))
+    await fill(connection, "work", jobs, args={"seconds": 0.1})
+    await until(lambda: connection.fetchval(DONE, jobs), seconds=jobs * 0.3)
+    found = runs(workers)
+    seconds = seconds_at(found)
     assert max(seconds) == 5
-    assert len(runs(workers)) == 200
+    assert len(found) == jobs
+    at_five = seconds[5] / (max(run.ended for run in found) - min(run.began for run in found))
+    print(f"at five for {at_five:.1%} of the run")
+    assert at_five >= part
 
 
 async def test_four_nodes_run_two_jobs_of_each_tenant_at_once_and_no_more(connection, dsn, four):
