@@ -107,8 +107,8 @@ class Proxy:
 
     @property
     def links(self) -> list[Link]:
-        """The connections there are."""
-        return list(self._links)
+        """The connections there are: one that was cut may linger here for a moment."""
+        return [link for link in self._links if not link.writers[0].is_closing()]
 
     # what it can do to its links
 

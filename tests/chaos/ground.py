@@ -47,6 +47,8 @@ DEFAULT = {name: str(getattr(Settings(), name.removeprefix("RXJOBS_").lower())) 
 SMALL = {"shared_buffers": os.environ.get("CHAOS_SHARED_BUFFERS", "32MB"), "max_connections": "80", "max_notify_queue_pages": "64"}
 WORKER = ("-m", "tests.chaos.worker")
 LOOK = 0.25
+CONNECTING = 0.1
+"""Seconds between two looks that connect each."""
 
 WATCHED = """
 CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -136,7 +138,7 @@ class Ground:
         await rj.App(self.dsn).migrate()
         await self.execute(WATCHED)
         # before it has been up for a lease nobody is rescued
-        await until(lambda: self.value(f"SELECT now() - pg_postmaster_start_time() > interval '{LEASE} seconds'"))
+        await until(lambda: self.value(f"SELECT now() - pg_postmaster_start_time() > interval '{LEASE} seconds'"), every=CONNECTING)
         looking = asyncio.create_task(self._look_for_ever())
         self._stack.callback(looking.cancel)
         return self
@@ -161,7 +163,7 @@ class Ground:
         for worker in workers:
             await until(
                 lambda worker=worker: self.value("SELECT count(*) FROM rxjobs.nodes WHERE pid = $1", worker.pid),  # type: ignore[misc]
-                seconds=60,
+                every=CONNECTING,
             )
 
     async def spawn(
@@ -205,7 +207,7 @@ class Ground:
         """The one that leads."""
         leading = "SELECT pid FROM rxjobs.nodes JOIN rxjobs.leaders ON node = id WHERE leaders.expires_at > now()"
         pids = {worker.pid: worker for worker in self.alive}
-        found: Worker = await until(lambda: self._one_of(pids, leading))
+        found: Worker = await until(lambda: self._one_of(pids, leading), every=CONNECTING)
         return found
 
     async def _one_of(self, pids: dict[int, Worker], sql: str) -> Worker | None:

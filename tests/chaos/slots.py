@@ -8,7 +8,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from tests.chaos.ground import LEADER, Ground
+from tests.chaos.ground import CONNECTING, LEADER, Ground
 from tests.chaos.ledger import now
 from tests.chaos.loaded import HANG
 from tests.waiting import until
@@ -20,6 +20,7 @@ TAKE, MAKE = "-- Take the slots", "-- Insert jobs"
 PHASES = {"slots asked": (TAKE, "B"), "slots taken": (TAKE, "Z"), "jobs asked": (MAKE, "B"), "jobs made": (MAKE, "Z")}
 EVERY = {"tick": 1, "tock": 2}
 """The job type of each entry, and how many seconds lie between two slots."""
+NEWER = "SELECT max(scheduled_at) > $1 FROM rxjobs.jobs"
 CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 MADE = """
 SELECT extract(epoch FROM scheduled_at)::float8 AS slot, count(*) AS jobs
@@ -33,7 +34,7 @@ ORDER BY scheduled_at
 async def kill_leaders(ground: Ground, random: Random, kills: int, nodes: int = 3) -> None:
     """SIGKILL to whoever leads, so many times, just when a slot is due or is being made; another takes its place."""
     await ground.start(nodes, command=JUMPING)
-    await until(lambda: ground.value("SELECT count(*) > 0 FROM rxjobs.jobs"), seconds=HANG)
+    await until(lambda: ground.value("SELECT count(*) > 0 FROM rxjobs.jobs"), seconds=HANG, every=CONNECTING)
     for _ in range(kills):
         victim = await ground.leader()
         phase = random.choice(["due", "due", *PHASES])
@@ -47,7 +48,7 @@ async def kill_leaders(ground: Ground, random: Random, kills: int, nodes: int = 
         died = now()
         made = await ground.value("SELECT max(scheduled_at) FROM rxjobs.jobs")
         await ground.spawn(command=JUMPING)
-        await until(lambda: ground.value("SELECT max(scheduled_at) > $1 FROM rxjobs.jobs", made), seconds=4 * HANG)  # noqa: B023
+        await until(lambda made=made: ground.value(NEWER, made), seconds=4 * HANG, every=CONNECTING)  # type: ignore[misc]
         ground.figures[f"without a new slot, killed when {phase}"].append((now() - died) / 1e9)
 
 
@@ -62,7 +63,7 @@ async def _each_once(ground: Ground, type_: str, step: int, end: int) -> int:
         rows = await ground.rows(MADE, type_, end)
         return rows if rows and end - rows[-1]["slot"] < step else []
 
-    rows = await until(come_to_the_end, seconds=HANG)
+    rows = await until(come_to_the_end, seconds=HANG, every=CONNECTING)
     first = rows[0]["slot"]
     expected = {first + step * n for n in range(int((end - first) // step) + 1)}
     missing = expected - {row["slot"] for row in rows}

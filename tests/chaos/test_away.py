@@ -17,7 +17,7 @@ from tests.numbers import HANG, at_most
 from tests.servers import no_room_for_notifications
 from tests.waiting import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 
 class Watch:

@@ -7,7 +7,7 @@ import pytest
 from tests.chaos import crowd
 from tests.chaos.loaded import shown
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 
 async def argue(ground, random, *, seconds):

@@ -18,7 +18,7 @@ from tests.chaos.ground import Ground
 from tests.chaos.loaded import HANG, enqueuing_both, judge, lost_attempts, shown
 from tests.waiting import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.chaos.ledger import now
 from tests.chaos.loaded import load, lost_attempts, shown
 from tests.numbers import at_least, at_most
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 
 async def toggle(ground, random, *, times):

@@ -12,7 +12,7 @@ from tests.chaos.ledger import now
 from tests.chaos.loaded import load, lost_attempts, shown
 from tests.numbers import at_least, at_most
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 
 async def test_the_server_keeps_what_it_has_promised(ground):

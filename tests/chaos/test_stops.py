@@ -11,7 +11,7 @@ from tests.chaos import stops
 from tests.chaos.loaded import HANG, shown
 from tests.waiting import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from tests.chaos.stops import GRACE, ended, short_jobs, states, stop
 from tests.telemetry.collector import silent
 from tests.waiting import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 RXJOBS_RUN = ("-m", "rxjobs", "run", "tests.chaos.worker:app")
 FAKETIME = next(

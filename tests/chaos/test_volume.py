@@ -7,7 +7,7 @@ import pytest
 from tests.chaos import volume
 from tests.chaos.loaded import shown
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 
 async def test_jobs_that_are_done_take_no_memory(ground):

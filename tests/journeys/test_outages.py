@@ -44,7 +44,7 @@ def exactly_once(workers, count):
     assert sorted(ended) == sorted(started)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_a_server_that_is_stopped_for_ten_seconds_three_times_costs_no_job(start):
     """The workers, two of them, are not started again; their leases are shorter than the outage."""
     async with PrivatePostgres(**SMALL) as postgres:
