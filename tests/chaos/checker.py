@@ -38,9 +38,8 @@ class Bounds:
 
     memory: int = (80 + 2 * 25) * 1024 * 1024
     threads: int = 25 + 12
-    connections: int = POOL_SIZE + sum(LINES.values()) + 2 + 4
-    """The pool and its lines, the lease and the listener; a query is cancelled on a connection of its own, and one that was cut may
-    linger."""
+    connections: int = 2 * (POOL_SIZE + sum(LINES.values())) + 2
+    """The pool and its lines, the lease and the listener; each query may be cancelled on a connection of its own."""
 
 
 @dataclass

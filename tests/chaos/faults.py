@@ -16,7 +16,7 @@ import psutil
 from tests.chaos import away
 from tests.chaos.away import lasts
 from tests.chaos.enqueuer import definitions
-from tests.chaos.ground import LEASE, Ground, Worker
+from tests.chaos.ground import CONNECTING, LEASE, Ground, Worker
 from tests.chaos.ledger import Answer, now
 from tests.proxy import listening
 from tests.waiting import until
@@ -63,6 +63,9 @@ async def pause(ground: Ground, random: Random) -> None:
     logged = len(victim.log)
     since = ground.freeze(victim)
     await lasts(3 * LEASE)
+    # on a busy machine the others may take longer to see that it is gone
+    gone = "SELECT NOT EXISTS (SELECT FROM rxjobs.nodes WHERE pid = $1)"
+    await until(lambda: ground.value(gone, victim.pid), every=CONNECTING)
     ground.thaw(victim, since)
     woken = now()
     await until(lambda: "the lease of this node ran out" in victim.log[logged:])
