@@ -170,7 +170,7 @@ async def test_a_probe_that_was_fetched_and_never_begins_gives_its_turn_back(nod
     await one.run(DOWN)
     await other.comes_to_be("open")
     await until(lambda: one.circuits.due(["work"]))
-    assert await one.circuits.permits("work", "default", 5) == 1
+    assert await until(lambda: one.circuits.permits("work", "default", 5)) == 1
     one.circuits.fetched("work", "default", 1, [7])
     assert await other.circuits.permits("work", "default", 5) == 0
     one.circuits.settled([6, 7, 8])
@@ -192,7 +192,8 @@ async def test_where_no_job_is_there_to_probe_its_place_is_given_back_and_asked_
     await one.run(DOWN)
     await until(lambda: one.circuits.due(["work"]))
     assert await one.circuits.permits("work", "other", 5) == 0, "where none was seen is not asked for"
-    assert await one.circuits.permits("work", "default", 5) == 1
+    # PostgreSQL says when the time has come, and heard of the failure a moment later than this node
+    assert await until(lambda: one.circuits.permits("work", "default", 5)) == 1
     one.circuits.fetched("work", "default", 1, [])
     woken = one.woken
     await until(lambda: counted(connection, "cardinality(probing) = 0"))
@@ -217,7 +218,7 @@ async def test_where_no_job_was_ever_seen_is_looked_at_before_a_place_is_asked_f
     await until(is_found)
     assert looks == [["work"]] * 3
     assert one.woken
-    assert await one.circuits.permits("work", "other", 5) == 1
+    assert await until(lambda: one.circuits.permits("work", "other", 5)) == 1
 
 
 async def test_a_rate_of_failures_is_one_of_all_nodes(nodes, connection):
