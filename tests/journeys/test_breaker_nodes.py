@@ -101,14 +101,19 @@ async def test_of_ten_thousand_ready_jobs_exactly_the_probes_run_on_two_nodes(co
     workers = [start(dsn, script=SCRIPT, down=down, reset=reset, probes=probes, rxjobs_poll_seconds=0.5) for _ in range(2)]
     await until(lambda: living(connection, 2))
     await fill(connection, "fragile", 5, args={"seconds": 0.1})
-    await until(lambda: opened_at(connection))
+    opened = await until(lambda: opened_at(connection))
     before = len(lines(workers, "start"))
     await fill(connection, "fragile", 10_000, args={"seconds": 0.4})
     await fill(connection, "sturdy", 2_000, args={})
     await until(lambda: len(lines(workers, "sturdy")) == 2_000)
-    await until(lambda: len(lines(workers, "start")) >= before + 3 * probes)
+
+    def probed() -> list[Line]:
+        """What began earlier is no probe: the other node had not yet heard that it is open."""
+        return [line for line in lines(workers, "start") if line.at >= opened + reset]
+
+    await until(lambda: len(probed()) >= 3 * probes)
     await until(lambda: opened_at(connection))
-    rounds = lines(workers, "start")[before:]
+    rounds = probed()
     # those of one round start together, and the next come when it has been open again
     groups: list[list[Line]] = []
     for line in rounds:
