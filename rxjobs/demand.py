@@ -21,7 +21,7 @@ from rxjobs.awaiting import LoopScheduler
 from rxjobs.batches import tell_acked
 from rxjobs.errors import InvalidOption
 from rxjobs.events import Emit
-from rxjobs.hold import Acked, Hold, Root, Watcher, released_as_dropped
+from rxjobs.hold import Acked, Hold, Root, Tenure, Watcher, released_as_dropped
 from rxjobs.job import Job
 from rxjobs.outcome import Finished, Outcome, Release
 from rxjobs.reporting import Reports
@@ -86,7 +86,7 @@ class Demand:
 class Ledger:
     """What one pull holds, and the writing down of how it ended: what gathers during one write goes into the next."""
 
-    def __init__(self, source: Source, demand: Demand, scheduler: LoopScheduler, emit: Emit) -> None:
+    def __init__(self, source: Source, demand: Demand, scheduler: LoopScheduler, emit: Emit, tenure: Tenure | None = None) -> None:
         self.source = source
         self.demand = demand
         self._fetching: Task[None] | None = None
@@ -105,6 +105,7 @@ class Ledger:
         self.watchers: tuple[Watcher, ...] = ()
         self.era = 0
         """How often its node was cut off."""
+        self.tenure = tenure or Tenure()
         self.acked = 0
         """How many ends of jobs are written down."""
         self.is_paused = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from time import monotonic
 from typing import Any, Protocol
 
 import msgspec
@@ -24,11 +25,26 @@ CANCELLED = "cancelled by request"
 Acked = Callable[[Finished], object]
 
 
+class Tenure:
+    """Until when a node may begin what it holds, s by this process's own clock: its lease, as far as it knows; else for ever.
+
+    A process that was stopped for longer than that begins nothing when it wakes, even before anybody has told it what it missed.
+    """
+
+    __slots__ = ("until",)
+
+    def __init__(self) -> None:
+        self.until = float("inf")
+
+
 class Keeper(Protocol):
     """Who gave a place to a job, and is told how it ended, or that it was let go unsettled: a pull's ledger, or a dispatcher."""
 
     @property
     def era(self) -> int: ...
+
+    @property
+    def tenure(self) -> Tenure: ...
 
     @property
     def is_paused(self) -> bool: ...
@@ -91,8 +107,9 @@ class Hold(msgspec.Struct, eq=False):
 
     @property
     def is_lost(self) -> bool:
-        """Whether its node was cut off since it was asked for: others may have it, and it is not to be begun."""
-        return self.era != self.ledger.era and self.job.node is not None
+        """Whether its node was cut off since it was asked for, or is about to be: others may have it, and it is not to be begun."""
+        ledger = self.ledger
+        return (self.era != ledger.era or monotonic() > ledger.tenure.until) and self.job.node is not None
 
     @property
     def recalled(self) -> str | None:
@@ -102,7 +119,9 @@ class Hold(msgspec.Struct, eq=False):
             return "its queue is paused"
         if ledger.cancelling and self.is_to_be_cancelled:
             return CANCELLED
-        return "its node was cut off" if self.era != ledger.era and self.job.node is not None else None
+        if self.era == ledger.era and monotonic() <= ledger.tenure.until:  # as for nearly all
+            return None
+        return "its node was cut off" if self.is_lost else None
 
     @property
     def is_to_be_cancelled(self) -> bool:

@@ -119,7 +119,7 @@ class Node:
             on_cut_off=lambda: scheduler.here(lambda: self._cut_off(running)),
             on_lost=lambda: scheduler.here(self._lost),
             on_restored=lambda: scheduler.here(lambda: self._restored(running, heard)),
-            status=status.told,
+            status=status.told, tenure=running.tenure,
         )  # fmt: skip
         # the database was there a moment ago: should it go away, it is waited for, as it is later
         take_lease, declare_types = self._store.take_lease, self._store.declare_types

@@ -37,6 +37,8 @@ def performer(function: Callable[..., Any], executor: Executor, middleware: Sequ
     unbegun = _Unbegun(events)
 
     async def perform(job: Job, on: Executor | None) -> Finished:
+        if job.hold is not None and (reason := job.hold.recalled) is not None:  # it may have waited for its turn
+            return ended(job, Release(reason=reason))
         way = ways.get(on)
         if way is None:
             assert on is not None  # noqa: S101 - None is there from the start

@@ -22,7 +22,7 @@ from rxjobs.event_stream import EventStream
 from rxjobs.events import PipelineRestarted, PipelineStarted, PipelineStopped
 from rxjobs.executors.memory import resident
 from rxjobs.failure import describe
-from rxjobs.hold import DROPPED_DELAY
+from rxjobs.hold import DROPPED_DELAY, Tenure
 from rxjobs.job import Job
 from rxjobs.log_lines import Indented
 from rxjobs.operators.stage import on_the_loop
@@ -151,6 +151,8 @@ class Running:
         self.events: Observable[Any] = events
         self.is_cut_off = False
         """Whether this node is without a lease, so that it must not claim anything."""
+        self.tenure = Tenure()
+        """Until when it may begin what it holds."""
         self._scheduler = scheduler
         self._executors = executors
         self._max_memory = max_memory
@@ -166,6 +168,7 @@ class Running:
                     name=pipeline.name,
                     max_restarts=max_restarts,
                     restart_window=restart_window,
+                    tenure=self.tenure,
                 ),
                 events,
                 on_end=self._changed.set,

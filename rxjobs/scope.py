@@ -18,7 +18,7 @@ from rxjobs.calls import Executor
 from rxjobs.counted import Counted
 from rxjobs.demand import Demand, Ledger, let_go
 from rxjobs.events import Emit, Event
-from rxjobs.hold import CANCELLED
+from rxjobs.hold import CANCELLED, Tenure
 from rxjobs.job import Job
 from rxjobs.source import Source
 
@@ -82,6 +82,7 @@ class Scope:
         name: str = "",
         max_restarts: int = MAX_RESTARTS,
         restart_window: float = RESTART_WINDOW,
+        tenure: Tenure | None = None,
     ) -> None:
         self.scheduler: LoopScheduler = _ScopeScheduler(scheduler, self)
         self.emit = emit
@@ -97,6 +98,7 @@ class Scope:
         self._stages: dict[Counted, None] = {}
         self._stops: list[Callable[[], object]] = []
         self._max_restarts = max_restarts
+        self._tenure = tenure
         self._restart_window = restart_window
         self._awaited: WeakSet[Working] = WeakSet()
         self._ledgers: dict[Hashable, Ledger] = {}
@@ -106,7 +108,7 @@ class Scope:
     def ledger(self, key: Hashable, source: Source, demand: Callable[[], Demand]) -> Ledger:
         """The ledger of one pull. It outlives a restart, since the jobs it holds do."""
         if key not in self._ledgers:
-            self._ledgers[key] = Ledger(source, demand(), self.scheduler, self.emit)
+            self._ledgers[key] = Ledger(source, demand(), self.scheduler, self.emit, self._tenure)
         for seen in self._seen:
             seen.append(self._ledgers[key])
         return self._ledgers[key]

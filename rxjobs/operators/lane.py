@@ -19,7 +19,7 @@ from rxjobs.demand import now
 from rxjobs.errors import NotOpen
 from rxjobs.events import BranchRestarted, Emit
 from rxjobs.failure import describe
-from rxjobs.hold import Acked, Hold, Root
+from rxjobs.hold import Acked, Hold, Root, Tenure
 from rxjobs.job import Job
 from rxjobs.log_lines import Indented
 from rxjobs.operators.branch import Branch
@@ -34,6 +34,7 @@ class Loan:
     """A job that a branch has, in place of the ledger of its pull. `note` is the dispatcher's own."""
 
     __slots__ = ("job", "lane", "note")
+    tenure = Tenure()
 
     def __init__(self, job: Job, lane: Lane, note: Any) -> None:
         self.job = job

@@ -13,6 +13,7 @@ from contextvars import copy_context
 from typing import Any
 from uuid import UUID
 
+from rxjobs.hold import Tenure
 from rxjobs.store.database import Database
 from rxjobs.store.patience import PASSING, patiently
 from rxjobs.store.store import Store
@@ -31,7 +32,8 @@ class Lease:
     """The lease of one node; made before it is taken, since its time is counted from before the server was asked.
 
     On its thread, `on_cut_off` is called when it could not be renewed and is about to run out, `on_lost` when it was taken away,
-    and `on_restored` when the node has one again after either. `status` gives what the node tells of itself with each heartbeat.
+    and `on_restored` when the node has one again after either. `status` gives what the node tells of itself with each heartbeat;
+    `tenure` is kept up to date, so that nothing begins in the moment until those are heard.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Lease:
         on_lost: Callable[[], object],
         on_restored: Callable[[], object],
         status: Callable[[], str | None] = lambda: None,
+        tenure: Tenure | None = None,
     ) -> None:
         self._database = database
         self._schema = schema
@@ -58,6 +61,7 @@ class Lease:
         self._on_lost = on_lost
         self._on_restored = on_restored
         self._status = status
+        self._tenure = tenure or Tenure()
         self._asked = time.monotonic()
         self._is_cut_off = False
         self._timer: asyncio.TimerHandle | None = None
@@ -150,7 +154,8 @@ class Lease:
     def _renewed(self, asked: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        left = asked + self._useful - time.monotonic()
+        self._tenure.until = asked + self._useful
+        left = self._tenure.until - time.monotonic()
         self._timer = asyncio.get_running_loop().call_later(left, self._cut_off)
         if self._is_cut_off:
             self._is_cut_off = False

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from reactivex import compose
 from reactivex import operators as ops
 
 import rxjobs as rj
-from rxjobs.testing import a_job, job_type, marbles
+from rxjobs.testing import MemorySource, a_job, job_type, marbles
+from rxjobs.testing.watched import runs
+from tests.virtual import on_virtual_time
+from tests.waiting import until
 
 
 async def sleep(seconds: float) -> None:
@@ -68,3 +72,28 @@ def test_what_is_no_job_breaks_the_pipeline_and_says_what_to_do():
 def test_what_cannot_be_is_refused(concurrency):
     with pytest.raises(rj.InvalidOption, match="concurrency is a whole number of at least 1"):
         rj.execute(concurrency=concurrency)
+
+
+@on_virtual_time
+async def test_nothing_begins_once_the_lease_is_over_though_nobody_has_said_so_yet():
+    """A process that was stopped for longer than its lease goes on with what it was at, before it hears what it missed."""
+    ran, may_end = list[int](), asyncio.Event()
+
+    async def work() -> None:
+        ran.append(rj.current_job().id)
+        await may_end.wait()
+
+    definition = job_type(work)
+    source = MemorySource([a_job(id=id_, definition=definition, node=uuid4()) for id_ in range(1, 5)])
+    async with runs(rj.pull(source, max_demand=4).pipe(rj.execute(concurrency=1), rj.ack())) as observed:
+        await asyncio.sleep(1)
+        assert ran == [1]
+        observed.running.tenure.until = 0.0
+        may_end.set()
+        await until(lambda: len(source.settled) >= 4, every=0)
+        assert ran == [1]
+        assert [type(one.outcome) for one in source.settled[:4]] == [rj.Complete, rj.Release, rj.Release, rj.Release]
+        assert {one.outcome.reason for one in source.settled[1:4]} == {"its node was cut off"}
+        observed.running.tenure.until = float("inf")
+        await asyncio.sleep(1)
+        assert sorted(ran) == [1, 2, 3, 4]
