@@ -6,9 +6,15 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from rxjobs.store import embedded
 from tests.servers import Databases, folder_for_a_server
+
+# the same examples in each run: what chance finds is looked for where somebody looks, by HYPOTHESIS_PROFILE=default or nightly
+settings.register_profile("suite", derandomize=True, database=None)
+if "HYPOTHESIS_PROFILE" not in os.environ:
+    settings.load_profile("suite")
 
 
 def pytest_configure(config: pytest.Config) -> None:

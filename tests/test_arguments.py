@@ -814,7 +814,7 @@ def as_json(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(value=json_plain | anything)
 def test_of_random_values_just_what_json_has_is_accepted_and_arrives_equal(value):
     try:
@@ -864,7 +864,7 @@ def test_random_typed_values_arrive_equal(annotation, data):
     assert through(list[annotation], value) == value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(annotation=st.sampled_from([annotation for annotation, _ in TYPED]), value=anything)
 def test_a_random_value_for_any_type_is_refused_with_invalid_arguments_or_read_back(annotation, value):
     arguments = taking(annotation)
@@ -883,13 +883,13 @@ def readable(payload: Any) -> bool:
         return str(error).startswith("job: stored argument")
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(payload=st.text(st.characters(exclude_categories=())) | st.text('{}[]":,\\u0123eE.-x' + string.whitespace))
 def test_of_random_text_nothing_but_a_bad_payload_comes(payload):
     assert readable(payload)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     payload=st.dictionaries(st.sampled_from(["first", "second", "rest", "last", "out"]), json_plain),
     at=st.integers(0, 200),
