@@ -62,8 +62,9 @@ async def test_failures_that_are_spread_over_nodes_open_it_on_all_of_them(connec
     ]
     await until(lambda: living(connection, 3))
     for queue in queues:  # each node sees three, which is far from enough by itself
-        await fill(connection, "fragile", 3, args={}, queue=queue)
-        await connection.execute("UPDATE rxjobs.live_jobs SET max_attempts = 1")
+        async with connection.transaction():  # else a node may try one again before it is told not to
+            await fill(connection, "fragile", 3, args={}, queue=queue)
+            await connection.execute("UPDATE rxjobs.live_jobs SET max_attempts = 1 WHERE queue = $1", queue)
     opened = await until(lambda: opened_at(connection))
     assert {len(worker.ids("start")) for worker in workers} == {3}
     for queue in queues:
