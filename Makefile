@@ -47,7 +47,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 types: $(READY)
-	$(BIN)/mypy --strict rxjobs pytest_rxjobs
+	$(BIN)/mypy --strict rxjobs
 
 docs: $(READY) ## build the site into build/site; a link that leads nowhere, or a name that is not there, fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict --site-dir build/site

@@ -17,10 +17,12 @@ import asyncpg
 import psutil
 import pytest
 
+import rxjobs.pytest_plugin
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "testing.md").read_text("utf-8")
 # where rxjobs was installed before it had the plugin, pytest does not know of it
-PLUGIN = [] if entry_points(group="pytest11", name="rxjobs") else ["-p", "pytest_rxjobs"]
+PLUGIN = [] if entry_points(group="pytest11", name="rxjobs") else ["-p", "rxjobs.pytest_plugin"]
 
 
 def run(folder, *options, **environ):
@@ -73,7 +75,10 @@ def test_the_project_of_the_page_passes(tmp_path, temp):
 def test_nothing_is_imported_before_it_is_asked_for_and_an_app_that_is_not_named_is_told(tmp_path):
     project(
         tmp_path,
-        test_1_DOT_py="import sys\n\ndef test_it():\n    assert 'rxjobs' not in sys.modules\n",
+        test_1_DOT_py=(
+            "import sys\n\ndef test_it():\n"
+            "    assert {name for name in sys.modules if 'rxjobs' in name} == {'rxjobs', 'rxjobs.pytest_plugin'}\n"
+        ),
         test_2_DOT_py="def test_it(rxjobs_inline): ...\n",
     )
     code, said = run(tmp_path)
@@ -84,8 +89,7 @@ def test_nothing_is_imported_before_it_is_asked_for_and_an_app_that_is_not_named
 
 def test_the_plugin_is_an_entry_point_of_the_package():
     package = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert package["project"]["entry-points"]["pytest11"] == {"rxjobs": "pytest_rxjobs"}
-    assert "pytest_rxjobs" in package["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert package["project"]["entry-points"]["pytest11"] == {"rxjobs": rxjobs.pytest_plugin.__name__}
 
 
 EACH_ITS_OWN = """

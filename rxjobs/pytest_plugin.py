@@ -1,4 +1,4 @@
-"""The pytest plugin of rxjobs. It imports nothing of rxjobs before a test asks for one of its fixtures."""
+"""The plugin for pytest, which loads it at each start: it imports nothing else of rxjobs before a test asks for a fixture of it."""
 
 from __future__ import annotations
 
