@@ -24,8 +24,18 @@ def ground(databases):
     yield from a_shared_database(databases)
 
 
+def with_a_loop():
+    """The threads in which apps have their loops, of earlier tests too."""
+    return {thread for thread in threading.enumerate() if thread.name == "rxjobs-sync"}
+
+
 @pytest.fixture
-def app(ground):
+def before():
+    return with_a_loop()
+
+
+@pytest.fixture
+def app(ground, before):
     app = rj.App(asyncio.run(emptied(ground)))
 
     @app.job(name="work", queue="mail")
@@ -138,17 +148,17 @@ def test_rows_are_streamed_over_a_callers_connection(app, work):
     assert app.sync.jobs.count() == {}
 
 
-def test_threads_share_one_loop(app, work):
+def test_threads_share_one_loop(app, work, before):
     with ThreadPoolExecutor(20) as threads:
         rows = list(threads.map(lambda n: app.sync.enqueue(work.new(n=n)), range(200)))
     assert len({row.id for row in rows}) == 200
-    assert sum(thread.name == "rxjobs-sync" for thread in threading.enumerate()) == 1
+    assert len(with_a_loop() - before) == 1
 
 
-def test_whoever_is_closed_opens_again(app, work):
+def test_whoever_is_closed_opens_again(app, work, before):
     app.sync.enqueue(work.new())
     app.sync.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "rxjobs-sync"]
+    assert with_a_loop() <= before
     app.sync.enqueue(work.new())
     assert app.sync.jobs.count() == {"available": 2}
 
@@ -186,10 +196,10 @@ def test_it_is_part_of_a_callers_transaction(app, work):
     assert sorted(job.args["n"] for job in app.sync.jobs.list()) == [2, 3, 4, 5]
 
 
-def test_a_callers_transaction_needs_no_thread(ground, app, work):
+def test_a_callers_transaction_needs_no_thread(ground, app, work, before):
     with psycopg.connect(app.settings.dsn) as connection:
         app.sync.enqueue(work.new(n=1), connection)
-    assert not [thread for thread in threading.enumerate() if thread.name == "rxjobs-sync"]
+    assert with_a_loop() <= before
 
 
 async def test_an_asynchronous_connection_is_refused(app, work):
