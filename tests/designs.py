@@ -25,6 +25,7 @@ from rich.table import Table
 
 import rxjobs as rj
 from rxjobs.serving import run
+from rxjobs.store.encoding import instant
 from rxjobs.store.statements import statement
 from rxjobs.store.store import FROM_THE_START
 from rxjobs.testing import fill
@@ -137,7 +138,7 @@ async def drain(
         rows = await claim.fetch("default", batch, ["noop"], node, [], "{}", 2**21, *marks)
         claims.append(time.perf_counter() - began)
         if rows:  # a low-water mark, as the product keeps one
-            last = max((row["scheduled_at"], row["id"]) for row in rows)
+            last = max((instant(row["scheduled_at"]), row["id"]) for row in rows)
             marks = (last[0], *marks[0][1:]), (last[1], *marks[1][1:])
         return rows
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from rxjobs.store.encoding import instant
 from rxjobs.store.store import FROM_THE_START, PRIORITIES, Marks
 
 CROWDED_SECONDS = 0.002
@@ -70,13 +71,13 @@ class LowWater:
 
 def _risen(marks: Marks, last: Any, *, is_all: bool) -> Marks:
     """The marks after a claim whose least urgent row this is: more urgent ones are exhausted, and all are if it got them all."""
-    settled = last["attempted_at"] - SETTLED, 0
+    settled = instant(last["attempted_at"]) - SETTLED, 0
     if is_all:
         return (settled[0],) * PRIORITIES, (0,) * PRIORITIES
     instants, ids = marks
     priority = last["priority"]
-    instant, id_ = min(settled, (last["scheduled_at"], last["id"]))
+    mark, id_ = min(settled, (instant(last["scheduled_at"]), last["id"]))
     return (
-        (settled[0],) * priority + (instant,) + instants[priority + 1 :],
+        (settled[0],) * priority + (mark,) + instants[priority + 1 :],
         (0,) * priority + (id_,) + ids[priority + 1 :],
     )

@@ -32,7 +32,7 @@ from rxjobs.source import Control
 from rxjobs.sources.looks import Following, Looks
 from rxjobs.sources.low_water import LowWater
 from rxjobs.sources.outcomes import DeadLetters, Outcomes, is_about_a_value
-from rxjobs.store.encoding import plain, to_json
+from rxjobs.store.encoding import instant, plain, to_json
 from rxjobs.store.patience import PASSING, patiently
 from rxjobs.store.store import FROM_THE_START, Marks
 
@@ -278,9 +278,9 @@ class PostgresSource:
             attempt=attempt,
             max_attempts=max_attempts,
             priority=priority,
-            inserted_at=inserted_at,
-            scheduled_at=scheduled_at,
-            attempted_at=attempted_at,
+            inserted_at=instant(inserted_at),
+            scheduled_at=instant(scheduled_at),
+            attempted_at=instant(attempted_at),
             errors=() if errors is None else plain(errors),
             meta={} if meta is None else plain(meta),
             tags=tags or (),

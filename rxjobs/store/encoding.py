@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -18,6 +19,9 @@ from rxjobs.job import Job, State
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 
 to_json = msgspec.json.Encoder(decimal_format="number").encode
+
+
+EARLIEST, LATEST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
 
 class NewRows(msgspec.Struct):
@@ -197,6 +201,18 @@ def job_from_row(row: asyncpg.Record, stored: str, args: Mapping[str, Any] | Non
         tags=row["tags"] or (),
         node=row["node"],
     )
+
+
+@lru_cache(maxsize=1024)
+def instant(seconds: float) -> datetime:
+    """An instant as a claim's row has it, in seconds since 1970; for one that no datetime can be the next best.
+
+    The jobs of a batch share many of them.
+    """
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError):
+        return LATEST if seconds > 0 else EARLIEST
 
 
 def plain(text: str | None) -> Any:

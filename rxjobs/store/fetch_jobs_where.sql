@@ -29,7 +29,8 @@ WHERE ctid = ANY (ARRAY(
     ) AS ready
     LIMIT $2
 ))
-RETURNING id, type, priority, attempt, max_attempts, inserted_at, scheduled_at, attempted_at,
+RETURNING id, type, priority, attempt, max_attempts, date_part('epoch', inserted_at) AS inserted_at,
+          date_part('epoch', scheduled_at) AS scheduled_at, date_part('epoch', attempted_at) AS attempted_at,
           CASE WHEN pg_column_size(args) < 1000 THEN args
                WHEN pg_column_size(args) <= $7 AND octet_length(args::text) <= $7 THEN args END AS args,
           meta, tags, errors

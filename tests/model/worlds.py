@@ -17,7 +17,7 @@ from rxjobs.definition import NewJob
 from rxjobs.job import Job
 from rxjobs.outcome import Complete, Finished
 from rxjobs.store.database import Database
-from rxjobs.store.encoding import Written
+from rxjobs.store.encoding import Written, instant
 from rxjobs.store.store import Store
 from tests.model.rows import SECOND_RESCUE, Rows
 
@@ -163,7 +163,7 @@ class Postgres(Memory):
         rows = self._do(self._store.fetch_jobs("default", n, ["work"], node))
         assert {(row["id"], row["attempt"]) for row in rows} == {(job.id, job.attempt) for job in jobs}
         if rows:
-            self._instants[self.rows.now] = rows[0]["attempted_at"], self._passed
+            self._instants[self.rows.now] = instant(rows[0]["attempted_at"]), self._passed
         return jobs
 
     def ack(self, node: UUID, finished: Sequence[Finished]) -> set[int]:

@@ -21,7 +21,7 @@ LONG = 10 * CROWDED_SECONDS
 
 
 def row(id_, scheduled_at, priority=0, now=NOW):
-    return {"id": id_, "scheduled_at": scheduled_at, "priority": priority, "attempted_at": now}
+    return {"id": id_, "scheduled_at": scheduled_at.timestamp(), "priority": priority, "attempted_at": now.timestamp()}
 
 
 def crowded():

@@ -7,7 +7,7 @@ import pytest
 from rxjobs.failure import Failure
 from rxjobs.job import Job
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Release, Retry, Snooze
-from rxjobs.store.encoding import Written
+from rxjobs.store.encoding import Written, instant
 from tests.store.ground import CLAIMED_AT, a_claimed_row, a_row, states, the_row
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -54,7 +54,11 @@ async def test_errors_are_appended_with_all_that_is_known(store, connection, nod
     (row,) = await store.fetch_jobs("default", 1, ["work"], node)
     await store.ack_jobs(
         node,
-        written((id_, Discard("worse", Failure("a.Worse", 'q"\\ü', ""))), attempt=row["attempt"], attempted_at=row["attempted_at"]),
+        written(
+            (id_, Discard("worse", Failure("a.Worse", 'q"\\ü', ""))),
+            attempt=row["attempt"],
+            attempted_at=instant(row["attempted_at"]),
+        ),
     )
     first, second = json.loads((await the_row(connection, id_))["errors"])
     at = first.pop("at")
@@ -115,7 +119,7 @@ async def test_an_ack_that_gave_the_attempt_back_does_not_end_the_next_claim_of_
     """Its answer was lost, so it is sent again; meanwhile the node has claimed the job anew, under the same attempt number."""
     id_ = await a_row(connection)
     (claimed,) = await store.fetch_jobs("default", 1, ["work"], node)
-    ack = written((id_, Release()), attempted_at=claimed["attempted_at"])
+    ack = written((id_, Release()), attempted_at=instant(claimed["attempted_at"]))
     assert await store.ack_jobs(node, ack) == {id_}
     (again,) = await store.fetch_jobs("default", 1, ["work"], node)
     assert again["attempt"] == claimed["attempt"]
@@ -131,8 +135,8 @@ async def test_what_ended_by_a_later_claim_of_the_same_number_is_not_taken_for_t
     assert first["attempt"] == second["attempt"] == 1
     (third,) = await store.fetch_jobs("default", 1, ["work"], node)
     assert await store.ack_completed([id_], node, 1) == {id_}
-    assert await store.find_acked(node, [id_], [1], [third["attempted_at"]]) == {id_}
-    assert await store.find_acked(node, [id_], [1], [first["attempted_at"]]) == set()
+    assert await store.find_acked(node, [id_], [1], [instant(third["attempted_at"])]) == {id_}
+    assert await store.find_acked(node, [id_], [1], [instant(first["attempted_at"])]) == set()
 
 
 async def test_queues_are_woken_for_what_may_run_at_once(store, connection, node):

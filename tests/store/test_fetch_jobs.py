@@ -4,6 +4,7 @@ from uuid import uuid4
 
 import asyncpg
 
+from rxjobs.store.encoding import instant
 from rxjobs.store.statements import statement
 from rxjobs.store.store import FROM_THE_START, PRIORITIES
 from tests.store.ground import a_claimed_row, a_node, a_row, states, the_row
@@ -32,7 +33,7 @@ async def test_a_claim_counts_the_attempt_and_names_the_node(store, connection, 
     assert (row["id"], row["attempt"], row["args"], row["tags"], row["meta"]) == (id_, 1, '{"a": 1}', ["t"], '{"m": 1}')
     after = await the_row(connection, id_)
     assert (after["state"], after["attempt"], after["node"]) == ("executing", 1, node)
-    assert after["attempted_at"] == row["attempted_at"] is not None
+    assert after["attempted_at"] == instant(row["attempted_at"])
 
 
 async def test_what_is_not_asked_for_is_left_alone(store, connection, node):
@@ -143,7 +144,7 @@ async def test_no_two_claimers_ever_get_the_same_row(connection, ground):
             await asyncio.sleep(0)
             held.difference_update(ids)
             n = len(ids)
-            attempts, instants = [row["attempt"] for row in rows], [row["attempted_at"] for row in rows]
+            attempts, instants = [row["attempt"] for row in rows], [instant(row["attempted_at"]) for row in rows]
             outcome = ["available"] * n, [0.0] * n, [1] * n, [None] * n, [None] * n, [None] * n
             written = await own.fetch(ack, node, ids, attempts, instants, *outcome, None)
             assert len(written) == n
@@ -153,3 +154,19 @@ async def test_no_two_claimers_ever_get_the_same_row(connection, ground):
         await own.close()
     assert claims > rounds  # else they met nobody
     assert await connection.fetchval("SELECT count(*) FROM rxjobs.live_jobs WHERE state = 'available' AND attempt = 0") == 40
+
+
+async def test_instants_come_exact_to_the_microsecond(store, connection, node):
+    """A retry, a mark and an ack compare them with what the row has."""
+    instants = [EARLY + timedelta(microseconds=n * n * 7 + n) for n in range(500)] + [EARLY.replace(year=1900, microsecond=999_999)]
+    for at in instants:
+        await a_row(connection, scheduled_at=at, inserted_at=at)
+    rows = await store.fetch_jobs("default", 1_000, ["work"], node)
+    assert {instant(row["scheduled_at"]) for row in rows} == {instant(row["inserted_at"]) for row in rows} == set(instants)
+
+
+async def test_an_instant_that_no_datetime_can_be_does_not_stop_a_claim(store, connection, node):
+    for at in ("infinity", "-infinity", "20000-01-01"):
+        await connection.execute("INSERT INTO rxjobs.live_jobs (type, inserted_at) VALUES ('work', $1::text::timestamptz)", at)
+    rows = await store.fetch_jobs("default", 10, ["work"], node)
+    assert sorted(instant(row["inserted_at"]).year for row in rows) == [1, 9999, 9999]

@@ -12,7 +12,7 @@ import pytest
 from rxjobs.failure import Failure
 from rxjobs.job import Job
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Release, Retry, Snooze
-from rxjobs.store.encoding import Written
+from rxjobs.store.encoding import Written, instant
 from rxjobs.store.limit_statements import NONE, Limits, Rate
 from rxjobs.testing import fill
 from tests.store.ground import a_leader, a_node, a_row, rescue_some
@@ -82,7 +82,7 @@ async def test_every_outcome_gives_the_place_back(connection, store, node, outco
     await fill(connection, "work", 2, queue="mail", args={"tenant": "t"})
     await limit(store, **({"concurrency": 1} if by is None else {"each_concurrency": 1, "by": by}))
     (row,) = await claim(store, node)
-    job = Job(id=row["id"], type="work", attempt=1, attempted_at=row["attempted_at"])
+    job = Job(id=row["id"], type="work", attempt=1, attempted_at=instant(row["attempted_at"]))
     assert await store.ack_jobs(node, Written.of([Finished(job, outcome)], "")) == {row["id"]}
     assert len(await claim(store, node)) == 1
 
@@ -92,7 +92,7 @@ async def test_a_job_that_is_claimed_anew_has_one_place(connection, store, node)
     await limit(store, concurrency=2)
     for _ in range(3):
         (row,) = await claim(store, node)
-        job = Job(id=row["id"], type="work", attempt=1, attempted_at=row["attempted_at"])
+        job = Job(id=row["id"], type="work", attempt=1, attempted_at=instant(row["attempted_at"]))
         await store.ack_jobs(node, Written.of([Finished(job, Release())], ""))
     await fill(connection, "work", 5, queue="mail")
     assert len(await claim(store, node)) == 2

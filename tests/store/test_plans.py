@@ -9,7 +9,7 @@ from rxjobs.definition import NewJob
 from rxjobs.failure import Failure
 from rxjobs.job import Job
 from rxjobs.outcome import Complete, Discard, Finished, Retry, Snooze
-from rxjobs.store.encoding import NewRows, Written
+from rxjobs.store.encoding import NewRows, Written, instant
 from rxjobs.store.statements import statement
 from rxjobs.store.store import FROM_THE_START, LONG_AGO, PRIORITIES
 from tests.store.ground import a_leader, a_node, emptied
@@ -114,7 +114,7 @@ async def test_the_hot_statements_never_read_a_table_in_full(filled):
     _, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096)
     kinds = [Complete(), Retry(30.0, "bad", Failure("E", "m")), Snooze(5), Discard()]
     ended = [
-        Finished(Job(id=row["id"], type="work", attempt=1, attempted_at=row["attempted_at"]), kinds[place % 4])
+        Finished(Job(id=row["id"], type="work", attempt=1, attempted_at=instant(row["attempted_at"])), kinds[place % 4])
         for place, row in enumerate(claimed)
     ]
     acking, rows = await plan(filled, "ack_jobs", node, *Written.of(ended, "").columns(), "rxjobs")

@@ -12,6 +12,7 @@ import pytest
 import rxjobs as rj
 from rxjobs.decide import raised
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Release, Snooze
+from rxjobs.store.encoding import instant
 from rxjobs.store.twins import give_way
 from rxjobs.unique import LIVE
 from tests.store.ground import a_shared_database, emptied
@@ -71,7 +72,9 @@ class World:
         rows = await self.store.fetch_jobs("default", random.randint(1, 4), list(KINDS), self.node)
         for row in rows:
             self.held[row["id"]] = rj.Job(
-                **{name: row[name] for name in ("id", "type", "attempt", "max_attempts", "attempted_at")}, node=self.node
+                **{name: row[name] for name in ("id", "type", "attempt", "max_attempts")},
+                attempted_at=instant(row["attempted_at"]),
+                node=self.node,
             )
 
     async def end(self, random):
