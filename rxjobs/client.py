@@ -54,14 +54,21 @@ class Client:
         self._around = around
         self._made = made
         self._waking = Waking(store.notify_queues)
+        self._shared: Insert = self._share
+        self._wrapped_by = 0
+        """What a lone job goes through, and how many of those around it that knows of."""
         self._waiting: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
         self._inserting = False
 
     async def enqueue(self, new: NewJob, connection: Any = None) -> Enqueued:
         """Insert one job. With a connection the insert is part of its transaction, else it is committed on return."""
-        new = _checked(self._made(new))
-        insert: Insert = self._share if connection is None else lambda news: self._insert(news, connection, refuses=True)
-        (enqueued,) = await self._through(insert, [new])
+        news = [_checked(self._made(new))]
+        if connection is not None:
+            (enqueued,) = await self._through(lambda news: self._insert(news, connection, refuses=True), news)
+            return enqueued
+        if len(self._around) != self._wrapped_by:  # an app may be told of more at any time
+            self._wrapped_by, self._shared = len(self._around), self._wrap(self._share)
+        (enqueued,) = await self._shared(news)
         return enqueued
 
     async def enqueue_many(self, news: Iterable[NewJob] | AsyncIterable[NewJob], connection: Any = None) -> list[Enqueued]:
@@ -93,9 +100,12 @@ class Client:
         await self._waking.finish()
 
     async def _through(self, way: Insert, news: Sequence[NewJob]) -> list[Enqueued]:
+        return await self._wrap(way)(news)
+
+    def _wrap(self, way: Insert) -> Insert:
         for wrap in reversed(self._around):
             way = _wrapped(wrap, way)
-        return await way(news)
+        return way
 
     async def _share(self, news: Sequence[NewJob]) -> list[Enqueued]:
         """Insert a job together with those that come meanwhile."""
@@ -111,7 +121,9 @@ class Client:
     async def _insert_waiting(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                batch, self._waiting = self._waiting, []
+                if len(batch) > BATCH:
+                    batch, self._waiting = batch[:BATCH], batch[BATCH:]
                 await self._insert_shared(batch)
         finally:
             self._inserting = False
@@ -134,14 +146,14 @@ class Client:
             for (new, future), row in zip(batch, rows, strict=True):
                 if future.done():
                     continue
-                if (refused := refusal(new, row)) is not None:
+                if row.duplicate and (refused := refusal(new, row)) is not None:
                     future.set_exception(refused)
                 else:
                     future.set_result(row)
 
     async def _insert(self, jobs: Sequence[NewJob], connection: Any, *, refuses: bool) -> list[Enqueued]:
         """Insert jobs together; where it `refuses`, none of them if one is a duplicate that was to be an error."""
-        queues = set(map(_queue, jobs))
+        queues = (jobs[0].queue,) if len(jobs) == 1 else set(map(_queue, jobs))
         if connection is None:
             with self._waking.inserting(queues, len(jobs)) as wakes:
                 enqueued = await self._insert_rows(jobs, None, notify=wakes, refuses=refuses)
@@ -150,8 +162,9 @@ class Client:
         for row in enqueued:
             know_jobs(row, self._jobs)
         if self._events.heard:
-            duplicates = any(map(_duplicate, enqueued))
-            self._tell([job for job, row in zip(jobs, enqueued, strict=True) if not row.duplicate] if duplicates else jobs)
+            if any(map(_duplicate, enqueued)):
+                jobs = [job for job, row in zip(jobs, enqueued, strict=True) if not row.duplicate]
+            self._tell(jobs)
         return enqueued
 
     async def _insert_rows(self, jobs: Sequence[NewJob], connection: Any, *, notify: bool, refuses: bool) -> list[Enqueued]:
@@ -163,6 +176,9 @@ class Client:
             return await insert_unique(self._store, jobs, connection, notify=notify, refuses=refuses)
 
     def _tell(self, jobs: Sequence[NewJob]) -> None:
+        if len(jobs) == 1:
+            self._events.emit(JobsEnqueued(type=jobs[0].type, queue=jobs[0].queue, count=1))
+            return
         for (name, queue), count in Counter(map(_type_and_queue, jobs)).items():
             self._events.emit(JobsEnqueued(type=name, queue=queue, count=count))
 

@@ -8,20 +8,20 @@ import asyncpg
 
 from rxjobs.store.database import LONG_TIMEOUT, STATEMENT_TIMEOUT, Connection, Database
 from rxjobs.store.statements import statement
-from rxjobs.store.undone import unheard_at_worst, until_done
+from rxjobs.store.undone import is_for_notifications, until_done
 
 Rows = list[asyncpg.Record]
 
 LINE_OF = {
     "fetch_jobs": "claims", "fetch_jobs_where": "claims", "fetch_limited": "claims",
-    "insert_alike": "inserts", "insert_jobs": "inserts", "notify_queues": "inserts",
+    "insert_one": "inserts", "insert_alike": "inserts", "insert_jobs": "inserts", "notify_queues": "inserts",
     "ack_completed": "reserved", "ack_jobs": "reserved", "find_acked": "reserved", "look": "listening",
     "take_lease": "reserved", "lead": "reserved", "resign": "reserved", "leave": "reserved",
 }  # fmt: skip
 """Which connections a statement has to itself and its kind."""
 LONG = frozenset(
     {
-        "insert_alike", "insert_jobs", "list_jobs", "count_jobs", "delete_jobs", "queue_depths", "list_queues",
+        "insert_one", "insert_alike", "insert_jobs", "list_jobs", "count_jobs", "delete_jobs", "queue_depths", "list_queues",
         "lost_claims", "orphans", "held_by", "rescue_jobs", "bury", "leave", "unserved", "overdue", "find_dead", "redrive_jobs",
     }
 )  # fmt: skip
@@ -40,8 +40,13 @@ class Asking:
         if connection is not None:
             rows: Rows = await connection.fetch(sql, *args)
             return rows
-        timeout = LONG_TIMEOUT if name in LONG else STATEMENT_TIMEOUT
-        return await unheard_at_worst(lambda: self.database.fetch(sql, *args, on=LINE_OF.get(name), timeout=timeout))
+        on, timeout = LINE_OF.get(name), LONG_TIMEOUT if name in LONG else STATEMENT_TIMEOUT
+        try:  # as unheard_at_worst does it, which takes as long as three calls more: this is asked for every lone job
+            return await self.database.fetch(sql, *args, on=on, timeout=timeout)
+        except asyncpg.ProgramLimitExceededError as error:
+            if not is_for_notifications(error):
+                raise
+            return await self.database.fetch(sql, *args, on=on, timeout=timeout)
 
     async def _some(self, name: str, *args: Any, connection: Connection | None = None) -> tuple[Rows, list[int]]:
         """What a statement has changed that waits for nobody but whoever has locked the first of its jobs; and what it left.

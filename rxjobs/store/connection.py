@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from rxjobs.telemetry.quiet import quiet
+from rxjobs.telemetry.quiet import asked
 
 CLOSE_SECONDS = 2.0
 """How long the end of a session is waited for."""
@@ -23,30 +23,25 @@ class Connection(Theirs):
 
     # what asks goes through one of these, also BEGIN, COMMIT and LISTEN; instrumentations wrap those of the base class
 
-    async def execute(self, *args: Any, **kwargs: Any) -> Any:
+    def execute(self, *args: Any, **kwargs: Any) -> Any:
         """As asyncpg's."""
-        with quiet():
-            return await super().execute(*args, **kwargs)
+        return asked(super().execute, args, kwargs)
 
-    async def executemany(self, *args: Any, **kwargs: Any) -> Any:
+    def executemany(self, *args: Any, **kwargs: Any) -> Any:
         """As asyncpg's."""
-        with quiet():
-            return await super().executemany(*args, **kwargs)
+        return asked(super().executemany, args, kwargs)
 
-    async def fetch(self, *args: Any, **kwargs: Any) -> Any:
+    def fetch(self, *args: Any, **kwargs: Any) -> Any:
         """As asyncpg's."""
-        with quiet():
-            return await super().fetch(*args, **kwargs)
+        return asked(super().fetch, args, kwargs)
 
-    async def fetchrow(self, *args: Any, **kwargs: Any) -> Any:
+    def fetchrow(self, *args: Any, **kwargs: Any) -> Any:
         """As asyncpg's."""
-        with quiet():
-            return await super().fetchrow(*args, **kwargs)
+        return asked(super().fetchrow, args, kwargs)
 
-    async def fetchval(self, *args: Any, **kwargs: Any) -> Any:
+    def fetchval(self, *args: Any, **kwargs: Any) -> Any:
         """As asyncpg's."""
-        with quiet():
-            return await super().fetchval(*args, **kwargs)
+        return asked(super().fetchval, args, kwargs)
 
 
 async def take_leave(connection: Any) -> None:

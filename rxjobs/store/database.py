@@ -42,6 +42,8 @@ PLANNED_ONCE = {"plan_cache_mode": "force_generic_plan"}
 """Else PostgreSQL chooses to plan each claim anew, which takes a fifth of its time."""
 BRIEF_WAITS = {"lock_timeout": f"{LOCK_TIMEOUT:g}s"}
 
+CLOSED = "the connections to the database are closed: the app that they belong to has ended"
+
 Connection = Any
 """An asyncpg connection, or a pool's stand-in for one."""
 
@@ -109,19 +111,28 @@ class Database:
         Raises TimeoutError, which says why, where no connection is to be had within `acquire_timeout`, or somebody else has locked
         what it needs.
         """
+        if self._pool is None:
+            raise NotOpen(CLOSED)
         try:
-            return await self._fetch(sql, *args, on=on, timeout=timeout)
+            if on is not None:
+                if on == "listening":
+                    if self.listener is not None and self.listener.is_free:
+                        return await self.listener.fetch(sql, *args)
+                    on = "reserved"
+                lines = self._lines[on]
+                if not (lines.is_full and on in MAY_OVERFLOW):
+                    return await lines.fetch(sql, *args, timeout=timeout)
+            return await self._fetch_by_pool(self._pool, sql, *args, timeout=timeout)
         except asyncpg.LockNotAvailableError as error:
             raise _locked() from error
 
-    async def _fetch(self, sql: str, *args: Any, on: str | None, timeout: float) -> list[asyncpg.Record]:  # noqa: ASYNC109
-        pool = self._open_pool(self._pool)
-        if on == "listening":
-            if self.listener is not None and self.listener.is_free:
-                return await self.listener.fetch(sql, *args)
-            on = "reserved"
-        if on is not None and not (on in MAY_OVERFLOW and self._lines[on].is_full):
-            return await self._lines[on].fetch(sql, *args, timeout=timeout)
+    async def _fetch_by_pool(
+        self,
+        pool: asyncpg.Pool[Any],
+        sql: str,
+        *args: Any,
+        timeout: float,  # noqa: ASYNC109 - asyncpg's
+    ) -> list[asyncpg.Record]:
         began = time.monotonic()
         connection = await self._acquire(pool)
         got = time.monotonic()
@@ -205,7 +216,7 @@ class Database:
     @staticmethod
     def _open_pool(pool: asyncpg.Pool[Any] | None) -> asyncpg.Pool[Any]:
         if pool is None:
-            raise NotOpen("the connections to the database are closed: the app that they belong to has ended")
+            raise NotOpen(CLOSED)
         return pool
 
     async def _acquire(self, pool: asyncpg.Pool[Any]) -> Connection:

@@ -67,20 +67,17 @@ def are_alike(jobs: Sequence[NewJob]) -> bool:
 _all_but_arguments = attrgetter("type", "queue", "priority", "max_attempts", "tags", "meta", "delay", "scheduled_at")
 
 
+def one_columns(job: NewJob) -> tuple[Any, ...]:
+    """The columns of one job, in the order of insert_one.sql."""
+    tags = list(job.tags) if job.tags else None
+    meta = to_json(job.meta).decode() if job.meta else None
+    return job.type, job.queue, job.payload, job.priority, job.max_attempts, tags, meta
+
+
 def alike_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
     """The columns of jobs that are alike, in the order of insert_alike.sql."""
-    first = jobs[0]
-    return (
-        first.type,
-        first.queue,
-        [job.payload for job in jobs],
-        first.priority,
-        first.max_attempts,
-        list(first.tags) or None,
-        to_json(first.meta).decode() if first.meta else None,
-        first.delay,
-        first.scheduled_at,
-    )
+    type_, queue, _, *alike = one_columns(jobs[0])
+    return (type_, queue, [job.payload for job in jobs], *alike, jobs[0].delay, jobs[0].scheduled_at)
 
 
 def unique_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:

@@ -49,7 +49,7 @@ class Lines:
         """Run one statement in a transaction of its own; raises TimeoutError where no connection is to be had in time."""
         began = time.monotonic()
         try:
-            connection = await self._acquire()
+            connection = self._take_idle() or await self._acquire()
         except TimeoutError:
             self.timeouts += 1
             raise no_connection(self._acquire_timeout, self.size, are_all_there=self._count >= self.size) from None
@@ -91,8 +91,7 @@ class Lines:
             await take_leave(connection)
 
     async def _acquire(self) -> Any:
-        if (connection := self._take_idle()) is not None:
-            return connection
+        """One that has become idle, or is made: to be asked where none is idle."""
         async with asyncio.timeout(self._acquire_timeout):
             while self._count >= self.size:
                 await self._turn()
@@ -120,7 +119,8 @@ class Lines:
         else:  # the answer may still come: whoever uses it next would get that
             connection.terminate()
             self._count -= 1
-        self._next_turn()
+        if self._waiting:
+            self._next_turn()
 
     async def _turn(self) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -10,15 +10,15 @@ from uuid import UUID
 
 import asyncpg
 
-from rxjobs.definition import NewJob, Options
-from rxjobs.enqueued import Enqueued
+from rxjobs.definition import Options
 from rxjobs.source import Control
 from rxjobs.store.asking import Rows, ids_of
 from rxjobs.store.breaker_statements import STANDINGS, BreakerStatements
 from rxjobs.store.cron_statements import CronStatements
 from rxjobs.store.database import Connection, Database
 from rxjobs.store.dead_statements import DeadStatements
-from rxjobs.store.encoding import Filters, NewRows, Written, alike_columns, are_alike, to_json, type_columns
+from rxjobs.store.encoding import Filters, Written, to_json, type_columns
+from rxjobs.store.insert_statements import InsertStatements
 from rxjobs.store.limit_statements import LimitStatements
 from rxjobs.store.node_statements import NodeStatements
 from rxjobs.store.result_statements import ResultStatements
@@ -74,7 +74,10 @@ class Look(NamedTuple):
     """When the limits of those queues were changed last, or something else that is asked of them was."""
 
 
-class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatements, LimitStatements, NodeStatements, DeadStatements):
+class Store(
+    InsertStatements, UniqueStatements, CronStatements, ResultStatements, BreakerStatements, LimitStatements, NodeStatements,
+    DeadStatements,
+):  # fmt: skip
     """The statements of one schema. Every method is one round trip and one transaction, unless it is given a connection."""
 
     def __init__(self, database: Database, schema: str, *, notify: bool = True, max_args_bytes: int = 1024 * 1024) -> None:
@@ -104,29 +107,6 @@ class Store(UniqueStatements, CronStatements, ResultStatements, BreakerStatement
     def claims(self) -> frozenset[object]:
         """The claims on their way."""
         return frozenset(self._claiming)
-
-    async def insert_jobs(
-        self, jobs: Sequence[NewJob], connection: Connection | None = None, *, notify: bool = True
-    ) -> list[Enqueued]:
-        """Insert jobs, and wake their queues with it if `notify`; gives their rows, in order."""
-        channel = self._notify if notify else None
-        if jobs and are_alike(jobs):
-            return await self.insert_alike(jobs, channel, connection)
-        rows = await self._run("insert_jobs", *NewRows.of(jobs).columns(), channel, connection=connection)
-        return [Enqueued(*row) for row in rows]
-
-    async def insert_alike(
-        self, jobs: Sequence[NewJob], channel: str | None, connection: Connection | None = None
-    ) -> list[Enqueued]:
-        """Insert jobs that are alike but for their arguments, and wake their queue on the channel; gives their rows, in order."""
-        (row,) = await self._run("insert_alike", *alike_columns(jobs), channel, connection=connection)
-        state = row["state"]
-        return [Enqueued(id, state) for id in row["ids"]]
-
-    async def notify_queues(self, queues: Sequence[str]) -> None:
-        """Wake queues."""
-        if self._notify is not None:
-            await self._run("notify_queues", self._notify, queues)
 
     async def fetch_jobs(self, queue: str, n: int, types: Sequence[str], node: UUID, marks: Marks = FROM_THE_START) -> Rows:
         """Claim up to n jobs, of each priority those from its mark on."""

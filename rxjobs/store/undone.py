@@ -25,9 +25,14 @@ async def unheard_at_worst(attempt: Callable[[], Awaitable[T]]) -> T:
     try:
         return await attempt()
     except asyncpg.ProgramLimitExceededError as error:
-        if "NOTIFY" not in str(error):
+        if not is_for_notifications(error):
             raise
         return await attempt()
+
+
+def is_for_notifications(error: asyncpg.ProgramLimitExceededError) -> bool:
+    """Whether a transaction was refused for its notifications."""
+    return "NOTIFY" in str(error)
 
 
 async def until_done(attempt: Callable[[], Awaitable[T]]) -> T:

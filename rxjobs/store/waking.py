@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 
 from rxjobs.store.patience import PASSING
 
@@ -31,29 +31,38 @@ class Waking:
         self._inserted_at = 0.0
         self._took = 0.0
 
-    @contextmanager
-    def inserting(self, queues: Iterable[str], count: int) -> Iterator[bool]:
+    def inserting(self, queues: Collection[str], count: int) -> Inserting:
         """Around an insert of so many jobs into these queues: whether it is to wake them. If not, they are owed that."""
-        began = _now()
-        wakes = not self._are_quiet(queues, began)
-        told = self._owed.intersection(queues) if wakes else set()
+        return Inserting(self, queues, count)
+
+    def begin(self, queues: Collection[str], now: float) -> bool:
+        """An insert begins: whether it is to wake these queues."""
+        wakes = not self._are_quiet(queues, now)
         if wakes:
-            self._woken_at |= dict.fromkeys(queues, began)
-            self._owed -= told
+            for queue in queues:
+                self._woken_at[queue] = now
         self._on_their_way += 1
-        try:
-            yield wakes
-        except BaseException:
-            # it may have been committed all the same
-            self._owe(told if wakes else queues)
-            raise
-        finally:
-            self._on_their_way -= 1
-        if not wakes:
-            self._owe(queues)
+        return wakes
+
+    def pay(self, queues: Collection[str]) -> set[str]:
+        """These queues are about to be woken: gives which of them were owed that."""
+        paid = self._owed.intersection(queues)
+        self._owed -= paid
+        return paid
+
+    def end(self, owed: Collection[str], began: float, count: int) -> None:
+        """An insert is committed, and these queues are owed that they are told of it."""
+        self._on_their_way -= 1
+        if owed:
+            self._owe(owed)
         self._inserted_at = _now()
         # many jobs take their time for themselves, and not for the lock
         self._took = self._inserted_at - began if count == 1 else 0.0
+
+    def fail(self, owed: Collection[str]) -> None:
+        """An insert has failed; it may have been committed all the same."""
+        self._on_their_way -= 1
+        self._owe(owed)
 
     async def finish(self) -> None:
         """Tell now of what is owed: nobody will later."""
@@ -64,7 +73,11 @@ class Waking:
     def _are_quiet(self, queues: Iterable[str], now: float) -> bool:
         makes_no_pause = self._on_their_way or now - self._inserted_at < self._took
         quiet = max(QUIET, min(LONGEST_QUIET, SHARE * self._took)) if makes_no_pause else QUIET
-        return all(now < self._woken_at.get(queue, now - quiet) + quiet for queue in queues)
+        # a loop: `all` of a generator takes twice the time, for every lone job
+        for queue in queues:  # noqa: SIM110
+            if now >= self._woken_at.get(queue, now - quiet) + quiet:
+                return False
+        return True
 
     def _owe(self, queues: Iterable[str]) -> None:
         """Jobs of these queues were committed without waking anybody: have that done soon."""
@@ -88,6 +101,34 @@ class Waking:
         self._woken_at |= dict.fromkeys(owed, now)
         with suppress(*PASSING):  # a hint may be lost: the poll finds the jobs
             await self._tell_queues(sorted(owed))
+
+
+class Inserting:
+    """One insert, from before it begins until it has ended: what `with` gives says whether it is to wake its queues."""
+
+    __slots__ = ("_began", "_count", "_owed", "_queues", "_unpaid", "_waking")
+
+    def __init__(self, waking: Waking, queues: Collection[str], count: int) -> None:
+        self._waking = waking
+        self._queues = queues
+        self._count = count
+        self._owed: Collection[str] = ()
+        self._unpaid: Collection[str] = queues
+        """What is owed once it has succeeded, and where it fails."""
+
+    def __enter__(self) -> bool:
+        self._began = _now()
+        if self._waking.begin(self._queues, self._began):
+            self._unpaid = self._waking.pay(self._queues)
+            return True
+        self._owed = self._queues
+        return False
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._waking.end(self._owed, self._began, self._count)
+        else:
+            self._waking.fail(self._unpaid)
 
 
 def _now() -> float:

@@ -31,13 +31,15 @@ class Enqueuing:
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
 
-    async def around_insert(
+    def around_insert(
         self, news: Sequence[NewJob], insert: Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
-    ) -> list[Enqueued]:
+    ) -> Awaitable[list[Enqueued]]:
         """The `enqueue {queue}` span around an insert, and of a small batch a `create {queue}` span of each job."""
-        begun = self._begin(news)
-        if begun is None:
-            return await insert(news)
+        # where nothing is recorded, and nothing is to be passed on, there is no span: nearly all that is enqueued pays for no more
+        begun = self._begin(news) if context.get_current() or self._tracing.is_on() else None
+        return insert(news) if begun is None else self._inside(begun, insert)
+
+    async def _inside(self, begun: _Insert, insert: Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]) -> list[Enqueued]:
         token = context.attach(begun.context)
         try:
             rows = await insert(begun.news)

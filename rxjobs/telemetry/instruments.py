@@ -83,6 +83,23 @@ class Counts:
         self.failed: dict[str, Record] = {}
 
 
+class Sent:
+    """What counts the jobs of one type that are inserted alone into one queue."""
+
+    __slots__ = ("_enqueued", "_enqueues", "_record", "_sends", "_sent")
+
+    def __init__(self, instruments: Instruments, queue: str, kind: str) -> None:
+        self._sends, self._sent = instruments.sent.counts, (names.SYSTEM, names.ENQUEUE, queue, "")
+        self._enqueues, self._enqueued = instruments.enqueues.counts, (queue, kind, names.INSERTED)
+        self._record = instruments.operation_duration.by(names.SYSTEM, names.ENQUEUE, queue, names.SEND, "")
+
+    def count(self, seconds: float) -> None:
+        """One was inserted, which took so long."""
+        self._record(seconds)
+        self._sends[self._sent] += 1
+        self._enqueues[self._enqueued] += 1
+
+
 class Instruments:
     """The instruments of one meter. The apps of a process share them, since a meter has each name once."""
 

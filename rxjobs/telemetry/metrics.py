@@ -19,6 +19,7 @@ from rxjobs.events import (
     Event,
     JobFailed,
     JobsAcked,
+    JobsEnqueued,
     JobsRescued,
     JobStale,
     JobStarted,
@@ -37,7 +38,7 @@ from rxjobs.telemetry import names
 from rxjobs.telemetry.attempt import attempt_of, begin, outcome_name
 from rxjobs.telemetry.enqueuing import result_of
 from rxjobs.telemetry.histograms import Histograms
-from rxjobs.telemetry.instruments import Counts, Depth, Depths, Instruments, Limited
+from rxjobs.telemetry.instruments import Counts, Depth, Depths, Instruments, Limited, Sent
 from rxjobs.telemetry.providers import Telemetry, is_set, meter_of
 from rxjobs.telemetry.vitals import Vitals
 
@@ -72,6 +73,7 @@ class Metrics:
         self._limits: dict[str, Limited] = {}
         self._observed = float("-inf")
         self._found: dict[tuple[str, str], Counts] = {}
+        self._sent: dict[tuple[str, str], Sent] = {}
         self._queue_names: dict[str, str] = {}
         self._told = 0
 
@@ -89,6 +91,8 @@ class Metrics:
             case QueueFetched() | JobsAcked():
                 self._hear_batch(event)
                 self._hand_on(event)
+            case JobsEnqueued():
+                pass  # counted around the insert
             case BreakerRejected():
                 (attempt_of(event.job) or begin(event.job)).is_rejected = True
                 self._instruments.breaker_rejections.add(self._kind(event.job.type))
@@ -165,8 +169,19 @@ class Metrics:
         except Exception as error:
             self._enqueued(news, None, time.monotonic() - began, qualified_name(type(error)))
             raise
-        self._enqueued(news, rows, time.monotonic() - began, "")
+        seconds = time.monotonic() - began
+        if len(rows) == 1 and not rows[0].duplicate and (sent := self._sent_one(news[0])) is not None:
+            sent.count(seconds)
+        else:
+            self._enqueued(news, rows, seconds, "")
         return rows
+
+    def _sent_one(self, new: NewJob) -> Sent | None:
+        """What counts a single job that is inserted; None where its names are not those that it is told by, or not for good."""
+        sent = self._sent.get((new.queue, new.type))
+        if sent is None and new.type in self._kinds and self._queue(new.queue) == new.queue:
+            sent = self._sent[new.queue, new.type] = Sent(self._instruments, new.queue, new.type if self._tells_kind else "")
+        return sent
 
     def _hand_on(self, event: Event) -> None:
         if self._beside is not None:

@@ -7,12 +7,14 @@ recorded: so that is what those statements are put below. What belongs to somebo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from opentelemetry import context, trace
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
+from opentelemetry.context import Context
+from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span, SpanContext, TraceFlags
 
 SUPPRESSED = "suppress_instrumentation"
 """Where instrumentations look whether they are wanted."""
@@ -32,14 +34,34 @@ def node_starts() -> Iterator[None]:
         _outside.reset(token)
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep a statement inside from beginning a trace, where it is the node's own."""
-    if trace.get_current_span() is not _outside.get():
-        yield
-        return
-    token = context.attach(context.set_value(SUPPRESSED, True, trace.set_span_in_context(UNRECORDED)))
+def asked(ask: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Awaitable[Any]:
+    """What a statement gives, which begins no trace where it is the node's own."""
+    where = _quieted()
+    return ask(*args, **kwargs) if where is None else _asked_in(where, ask, args, kwargs)
+
+
+async def _asked_in(where: Context, ask: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    token = context.attach(where)
     try:
-        yield
+        return await ask(*args, **kwargs)
     finally:
         context.detach(token)
+
+
+def _quieted() -> Context | None:
+    """The context to ask something in that is the node's own affair; None where it is somebody's."""
+    outside = _outside.get()
+    if outside is None:
+        return None
+    here = context.get_current()
+    if not here and outside is INVALID_SPAN:  # so it is for nearly all that a node asks
+        return QUIET
+    return _quiet(here) if trace.get_current_span(here) is outside else None
+
+
+def _quiet(here: Context) -> Context:
+    return context.set_value(SUPPRESSED, True, trace.set_span_in_context(UNRECORDED, here))
+
+
+QUIET = _quiet(Context())
+"""The context of what is asked where there is no other."""

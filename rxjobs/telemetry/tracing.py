@@ -98,7 +98,12 @@ class Tracing:
         """Whether there is anybody to record spans for."""
         if not self._is_on and time.monotonic() >= self._look_again:
             self._look_again = time.monotonic() + LOOK_SECONDS
-            self._is_on = is_set(trace.get_tracer_provider())
+            return self.is_on()
+        return self._is_on
+
+    def is_on(self) -> bool:
+        """The same, looked at now."""
+        self._is_on = self._is_on or is_set(trace.get_tracer_provider())
         return self._is_on
 
     def _begin(self, job: Job, fixed: Mapping[str, Any], attempt: Attempt, mode: Mode) -> Span | None:

@@ -1,6 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
+import msgspec
 import pytest
 
 from rxjobs.definition import NewJob
@@ -21,18 +22,20 @@ async def test_rows_come_back_in_the_order_they_were_given(store, connection):
     assert [row[0] for row in stored] == [job.payload for job in jobs]
 
 
-async def test_a_job_keeps_all_that_it_was_given(store, connection):
+@pytest.mark.parametrize("beside", [[], [{}], [{"queue": "another"}]], ids=["alone", "beside one alike", "beside another"])
+async def test_a_job_keeps_all_that_it_was_given(store, connection, beside):
     new = a_new_job(
         type="a.b:c", queue="q/1", payload='{"b": 1e2, "a": -0.0}', priority=9, max_attempts=3,
         tags=('say "hi"', "back\\slash", "{a,b}", "NULL", ""), meta={"who": "ünï", "deep": [1, {"x": None}]},
     )  # fmt: skip
-    (row,) = await store.insert_jobs([new])
+    row, *_ = await store.insert_jobs([new, *(msgspec.structs.replace(new, **fields) for fields in beside)])
     stored = await the_row(connection, row.id)
     assert (stored["type"], stored["queue"], stored["priority"], stored["max_attempts"]) == ("a.b:c", "q/1", 9, 3)
     assert stored["args"] == new.payload  # to the letter: a signature over it still holds
     assert stored["tags"] == list(new.tags)
     assert stored["meta"] == '{"who": "ünï", "deep": [1, {"x": null}]}'
     assert (stored["state"], stored["attempt"], stored["attempted_at"]) == ("available", 0, None)
+    assert stored["scheduled_at"] == stored["inserted_at"]
 
 
 async def test_a_delay_makes_a_job_scheduled_by_the_servers_clock(store, connection):
@@ -70,8 +73,10 @@ async def test_ids_go_on_beyond_what_a_javascript_number_holds(store, connection
 async def test_without_notify_nobody_is_woken(connection, database):
     heard = []
     await connection.add_listener("rxjobs", lambda *notified: heard.append(notified[3]))
-    await Store(database, "rxjobs", notify=False).insert_jobs([a_new_job(queue="quiet")])
-    await Store(database, "rxjobs").insert_jobs([a_new_job(queue="loud")])
-    await Store(database, "rxjobs").insert_jobs([a_new_job(queue="later", delay=5)])
+    for count in (1, 2):
+        await Store(database, "rxjobs", notify=False).insert_jobs([a_new_job(queue="quiet")] * count)
+        await Store(database, "rxjobs").insert_jobs([a_new_job(queue="loud")] * count)
+        await Store(database, "rxjobs").insert_jobs([a_new_job(queue="loud")] * count, notify=False)
+        await Store(database, "rxjobs").insert_jobs([a_new_job(queue="later", delay=5)] * count)
     await connection.execute("SELECT pg_notify('rxjobs', 'end')")
-    assert heard == ["loud", "end"]
+    assert heard == ["loud", "loud", "end"]

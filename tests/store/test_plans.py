@@ -9,7 +9,7 @@ from rxjobs.definition import NewJob
 from rxjobs.failure import Failure
 from rxjobs.job import Job
 from rxjobs.outcome import Complete, Discard, Finished, Retry, Snooze
-from rxjobs.store.encoding import NewRows, Written, instant
+from rxjobs.store.encoding import NewRows, Written, instant, one_columns
 from rxjobs.store.statements import statement
 from rxjobs.store.store import FROM_THE_START, LONG_AGO, PRIORITIES
 from tests.store.ground import a_leader, a_node, emptied
@@ -93,6 +93,12 @@ def as_text(values):
 
 def blocks(node):
     return node["Shared Hit Blocks"] + node["Shared Read Blocks"]
+
+
+async def test_a_lone_job_is_inserted_in_one_step(filled):
+    inserting, (row,) = await plan(filled, "insert_one", *one_columns(NewJob(type="work", queue="new", payload="{}")), "rxjobs")
+    assert [one["Node Type"] for one in inserting] == ["ModifyTable", "Result"]
+    assert row["id"]
 
 
 async def test_the_hot_statements_never_read_a_table_in_full(filled):
