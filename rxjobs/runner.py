@@ -16,7 +16,7 @@ from reactivex.observer import Observer
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.calls import Executor
 from rxjobs.declared import Pipeline
-from rxjobs.demand import Ledger, settle
+from rxjobs.demand import settle
 from rxjobs.errors import InvalidOption, PipelineBroken, WornOut
 from rxjobs.event_stream import EventStream
 from rxjobs.events import PipelineRestarted, PipelineStarted, PipelineStopped
@@ -24,6 +24,7 @@ from rxjobs.executors.memory import resident
 from rxjobs.failure import describe
 from rxjobs.hold import DROPPED_DELAY, Tenure
 from rxjobs.job import Job
+from rxjobs.ledger import Ledger
 from rxjobs.log_lines import Indented
 from rxjobs.operators.stage import on_the_loop
 from rxjobs.outcome import Finished, Release

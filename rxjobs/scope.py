@@ -16,10 +16,11 @@ from reactivex.disposable import Disposable
 from rxjobs.awaiting import LoopScheduler, scheduler_here
 from rxjobs.calls import Executor
 from rxjobs.counted import Counted
-from rxjobs.demand import Demand, Ledger, let_go
+from rxjobs.demand import Demand, let_go
 from rxjobs.events import Emit, Event
 from rxjobs.hold import CANCELLED, Tenure
 from rxjobs.job import Job
+from rxjobs.ledger import Ledger
 from rxjobs.source import Source
 
 T = TypeVar("T")

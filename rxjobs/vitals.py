@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rxjobs.calls import Executor
-from rxjobs.demand import Ledger
 from rxjobs.event_stream import EventStream
+from rxjobs.ledger import Ledger
 from rxjobs.runner import Running
 from rxjobs.scope import Scope
 from rxjobs.services.lead import Leadership

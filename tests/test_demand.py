@@ -13,8 +13,9 @@ import pytest
 import rxjobs as rj
 from rxjobs.aside import Unwritten
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.demand import Demand, Ledger, ended, let_go, now, settle
+from rxjobs.demand import Demand, ended, let_go, now, settle
 from rxjobs.events import Event, JobDropped, JobsAcked
+from rxjobs.ledger import Ledger
 from rxjobs.outcome import Finished
 from rxjobs.testing import MemorySource, a_job
 from tests.virtual import on_virtual_time

@@ -11,9 +11,9 @@ from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable, SerialDisposable
 
 from rxjobs.counted import Passing
-from rxjobs.demand import Ledger
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
+from rxjobs.ledger import Ledger
 from rxjobs.operators.lingering import Lingering, pull_of
 from rxjobs.operators.stage import Operator, Stream, behind, check_callable, check_count, fail, items, on_the_loop, working_on
 from rxjobs.scope import Scope, scope_here

@@ -12,9 +12,10 @@ from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable
 
 from rxjobs.counted import Passing
-from rxjobs.demand import Ledger, ended, let_go, settle
+from rxjobs.demand import ended, let_go, settle
 from rxjobs.hold import Acked
 from rxjobs.job import Job
+from rxjobs.ledger import Ledger
 from rxjobs.operators.lane import Lane, Loan, Way
 from rxjobs.operators.lingering import Lingering, pull_of
 from rxjobs.operators.stage import Item, on_the_loop, one_by_one

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rxjobs.counted import Passing
-from rxjobs.demand import Ledger, let_go
+from rxjobs.demand import let_go
 from rxjobs.job import Job
+from rxjobs.ledger import Ledger
 
 
 def pull_of(job: Job) -> Ledger | None:

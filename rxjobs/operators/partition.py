@@ -10,9 +10,10 @@ from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable
 
 from rxjobs.counted import Passing
-from rxjobs.demand import Ledger, ended
+from rxjobs.demand import ended
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
+from rxjobs.ledger import Ledger
 from rxjobs.operators.branch import Branch, as_branch
 from rxjobs.operators.dispatch import Dispatch
 from rxjobs.operators.dispatching import Dispatching

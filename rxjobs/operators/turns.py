@@ -12,9 +12,9 @@ from reactivex import abc
 from reactivex.disposable import Disposable
 
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.demand import Ledger
 from rxjobs.hold import Keeper
 from rxjobs.job import Job
+from rxjobs.ledger import Ledger
 from rxjobs.outcome import Finished, Outcome, Release, Retry, Snooze
 
 log = logging.getLogger("rxjobs.partition")

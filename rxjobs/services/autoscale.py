@@ -10,8 +10,8 @@ from reactivex import Observable, abc
 
 from rxjobs.autoscaling import Autoscale, Depth, Load, Measured, Step, decide
 from rxjobs.awaiting import every, let_others, scheduler_here
-from rxjobs.demand import Ledger
 from rxjobs.events import AutoscaleStep
+from rxjobs.ledger import Ledger
 
 log = logging.getLogger("rxjobs.autoscale")
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from reactivex import Observable
 
 from rxjobs.awaiting import every
-from rxjobs.demand import Ledger, now
+from rxjobs.demand import now
 from rxjobs.events import Emit, QueueStalled
+from rxjobs.ledger import Ledger
 from rxjobs.sources.postgres import PostgresSource
 from rxjobs.store.patience import patiently
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from reactivex import Observable
 
 from rxjobs.awaiting import every
-from rxjobs.demand import Ledger
+from rxjobs.ledger import Ledger
 from rxjobs.sources.postgres import PostgresSource
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store

@@ -10,8 +10,9 @@ from reactivex.disposable import CompositeDisposable, Disposable
 
 from rxjobs.autoscaling import Autoscale, Step
 from rxjobs.batches import tell_fetched
-from rxjobs.demand import Demand, Ledger, let_go, now
+from rxjobs.demand import Demand, let_go, now
 from rxjobs.job import Job
+from rxjobs.ledger import Ledger
 from rxjobs.operators.stage import Stream
 from rxjobs.scope import Scope, scope_here
 from rxjobs.services.autoscale import Full, autoscale

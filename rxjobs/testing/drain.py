@@ -15,10 +15,11 @@ from reactivex.observer import Observer
 from rxjobs.app import App
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.declared import Pipeline
-from rxjobs.demand import Demand, Ledger
+from rxjobs.demand import Demand
 from rxjobs.errors import NotOpen, UnknownQueue
 from rxjobs.hold import Keeper
 from rxjobs.job import Job
+from rxjobs.ledger import Ledger
 from rxjobs.operators.stage import on_the_loop
 from rxjobs.outcome import Finished
 from rxjobs.runner import reach_end

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.demand import Demand, Ledger
+from rxjobs.demand import Demand
+from rxjobs.ledger import Ledger
 from rxjobs.scope import Scope
 from rxjobs.source import Source
 from rxjobs.sources.memory import MemorySource

@@ -3,7 +3,8 @@ import json
 
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
-from rxjobs.demand import Demand, Ledger
+from rxjobs.demand import Demand
+from rxjobs.ledger import Ledger
 from rxjobs.services.serve import serve
 from rxjobs.testing import MemorySource
 from tests.store.ground import a_node
