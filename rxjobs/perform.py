@@ -14,7 +14,7 @@ from rxjobs.calls import Call, Executor, Start, starting
 from rxjobs.decide import raised, returned
 from rxjobs.demand import ended, now
 from rxjobs.event_stream import EventStream
-from rxjobs.events import Emit, JobDiscarded, JobFailed, JobStarted, JobStopped
+from rxjobs.events import Emit, JobDiscarded, JobFailed, JobStopped
 from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
 from rxjobs.hold import CANCELLED
 from rxjobs.job import Job, running_job
@@ -25,6 +25,8 @@ Next = Callable[[Job], Awaitable[Outcome]]
 Middleware = Callable[[Job, Next], Awaitable[Outcome]]
 """What wraps one run: it is given the job and the rest of the way, and gives the outcome. A failure is an outcome, not raised."""
 
+FAILURES = (Retry, Discard)
+"""The outcomes of attempts that failed."""
 LOOK = 0.05
 """Seconds that may pass until it is made known that a run has begun which had to wait for a place."""
 
@@ -57,7 +59,11 @@ def performer(function: Callable[..., Any], executor: Executor, middleware: Sequ
             outcome = Cancel(CANCELLED)  # however it ended when it was stopped
         if run is not None:
             began, queue_time = unbegun.settle(run)
-        return ended(job, tell_end(events.emit, job, outcome, queue_time, now() - began))
+        duration = now() - began
+        if isinstance(outcome, FAILURES):
+            return ended(job, _tell_failure(events.emit, job, outcome, queue_time, duration))
+        events.run_stopped(job, outcome, queue_time, duration)
+        return ended(job, outcome)
 
     return perform
 
@@ -125,16 +131,19 @@ class _Run:
 def _tell_start(events: EventStream, job: Job, began: int) -> int:
     """Make known that an attempt began; gives how long the job could have run before."""
     queue_time = waited(job, began)
-    if events.heard:
-        events.emit(JobStarted(job=job.told, queue_time=queue_time, monotonic_time=began))
+    events.run_began(job, queue_time, began)
     return queue_time
 
 
 def tell_end(emit: Emit, job: Job, outcome: Outcome, queue_time: int, duration: int) -> Outcome:
     """Make known how an attempt ended; gives the outcome, a failure completed with how long it took."""
-    if not isinstance(outcome, (Retry, Discard)):
-        emit(JobStopped(job=job.told, duration=duration, queue_time=queue_time, outcome=outcome))
-        return outcome
+    if isinstance(outcome, FAILURES):
+        return _tell_failure(emit, job, outcome, queue_time, duration)
+    emit(JobStopped(job=job.told, duration=duration, queue_time=queue_time, outcome=outcome))
+    return outcome
+
+
+def _tell_failure(emit: Emit, job: Job, outcome: Retry | Discard, queue_time: int, duration: int) -> Outcome:
     failure = outcome.failure or Failure(f"rxjobs.{type(outcome).__name__}", clean(str(outcome.reason), MESSAGE_LIMIT))
     failure = msgspec.structs.replace(failure, duration=duration / 1e9)
     outcome = replace(outcome, failure=failure)  # a copy: many jobs may end with one and the same outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 from reactivex import operators as ops
@@ -114,3 +115,53 @@ def test_events_of_a_job_carry_it():
     job = a_job()
     assert events.JobDropped(job=job, reason="why").job is job
     assert isinstance(events.JobStopped(job=job, duration=1, queue_time=1, outcome=rj.Complete()), events.JobEvent)
+
+
+class Counted:
+    """A listener's shorter way for runs."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.told = list[tuple[Any, ...]]()
+        self._error = error
+
+    def began(self, job: rj.Job, queue_time: int) -> None:
+        self._hear(job, queue_time)
+
+    def stopped(self, job: rj.Job, outcome: rj.Outcome, duration: int) -> None:
+        self._hear(job, outcome, duration)
+
+    def _hear(self, *told: Any) -> None:
+        self.told.append(told)
+        if self._error is not None:
+            raise self._error
+
+
+def test_one_with_a_shorter_way_for_runs_is_told_of_them_there_and_all_others_by_events():
+    stream, heard, runs, seen = EventStream(), list[events.Event](), Counted(), list[events.Event]()
+    listening = stream.listen(heard.append, runs)
+    stream.subscribe(seen.append)
+    job, outcome = a_job(), rj.Complete()
+    stream.run_began(job, 3, 5)
+    stream.emit(event())
+    stream.run_stopped(job, outcome, 3, 7)
+    assert runs.told == [(job, 3), (job, outcome, 7)]
+    assert [one.name for one in heard] == ["pipeline.start"]
+    assert [one.name for one in seen] == ["job.start", "pipeline.start", "job.stop"]
+    began, _, stopped = seen
+    assert (began.job, began.queue_time, began.monotonic_time) == (job, 3, 5)
+    assert (stopped.job, stopped.outcome, stopped.queue_time, stopped.duration) == (job, outcome, 3, 7)
+    listening.dispose()
+    stream.run_began(job, 3, 5)
+    assert len(runs.told) == 2
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1)], ids=lambda error: type(error).__name__)
+def test_a_shorter_way_that_raises_is_left_out_like_any_listener(error, caplog):
+    stream, heard, runs = EventStream(), list[events.Event](), Counted(error)
+    stream.listen(heard.append, runs)
+    for _ in range(5):
+        stream.run_began(a_job(), 0, 0)
+    stream.emit(event())
+    assert len(runs.told) == 3
+    assert heard == []
+    assert caplog.text.count("raised on job.start") == 3

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 from opentelemetry import trace
@@ -110,7 +109,9 @@ class Timing:
         sums = self.sums
         if sums is not None:
             return sums.of(self._metric, attributes).record
-        return partial(self._histogram.record, attributes=attributes)
+        record = self._histogram.record
+        # a partial function with an argument by name takes twice as long to call
+        return lambda value, context=None: record(value, attributes, context)
 
     def by(self, *values: str) -> Record:
         """The same by the values of the metric's attributes, in their order; an empty one is left out."""

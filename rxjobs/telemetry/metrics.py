@@ -81,11 +81,9 @@ class Metrics:
         """Count what happened."""
         match event:
             case JobStarted():
-                counts = self._counts(event.job)
-                counts.active += 1
-                counts.waited(event.queue_time / 1e9)
+                self.began(event.job, event.queue_time)
             case JobStopped():
-                self._end(event.job, event.outcome, event.duration)
+                self.stopped(event.job, event.outcome, event.duration)
             case JobFailed():
                 self._end(event.job, event.outcome, event.duration, event.error)
             case QueueFetched() | JobsAcked():
@@ -105,6 +103,16 @@ class Metrics:
             case _:
                 self._hear_seldom(event)
                 self._hand_on(event)
+
+    def began(self, job: Job, queue_time: int) -> None:
+        """Count a run that began."""
+        counts = self._found.get((job.queue, job.type)) or self._counts(job)
+        counts.active += 1
+        counts.waited(queue_time / 1e9)
+
+    def stopped(self, job: Job, outcome: Outcome, duration: int) -> None:
+        """Count a run that ended without a failure."""
+        self._end(job, outcome, duration)
 
     @property
     def is_watching(self) -> bool:
@@ -248,7 +256,7 @@ class Metrics:
                 pass
 
     def _end(self, job: Job, outcome: Outcome, duration: int, failure: Failure | None = None) -> None:
-        counts, attempt = self._counts(job), attempt_of(job)
+        counts, attempt = self._found.get((job.queue, job.type)) or self._counts(job), attempt_of(job)
         counts.active -= 1
         name = outcome_name(outcome, attempt)
         counts.attempts[name] = counts.attempts.get(name, 0) + 1
@@ -264,12 +272,10 @@ class Metrics:
         self._instruments.lifetime.by(queue, name)((job.attempted_at - job.inserted_at).total_seconds() + held)
 
     def _counts(self, job: Job) -> Counts:
-        counts = self._found.get((job.queue, job.type))
-        if counts is None:
-            queue, kind = self._queue(job.queue), self._kind(job.type)
-            counts = self._instruments.counts(queue, kind, tells_kind=self._tells_kind)
-            if kind != names.OTHER and queue == job.queue:
-                self._found[job.queue, job.type] = counts
+        queue, kind = self._queue(job.queue), self._kind(job.type)
+        counts = self._instruments.counts(queue, kind, tells_kind=self._tells_kind)
+        if kind != names.OTHER and queue == job.queue:
+            self._found[job.queue, job.type] = counts
         return counts
 
     def _kind(self, name: str) -> str:

@@ -37,7 +37,7 @@ class Signals:
         self._enqueuing = Enqueuing(self._tracing)
         telling = Telling(telemetry, self._tracing)
         self.metrics = Metrics(definitions, telemetry, queues=lambda: _Own(definitions, queues_taken), beside=telling.hear)
-        events.listen(self.metrics.hear)
+        events.listen(self.metrics.hear, self.metrics)
 
     def middleware(self, definition: Definition[..., Any]) -> Middleware:
         """The span around each attempt at jobs of one type."""
