@@ -7,7 +7,7 @@ from typing import Any
 from reactivex import Observable, abc
 
 from rxjobs.demand import settle
-from rxjobs.operators.stage import Operator, behind, on_the_loop, one_by_one
+from rxjobs.operators.stage import Operator, behind, one_by_one
 from rxjobs.outcome import Finished
 from rxjobs.scope import scope_here
 
@@ -54,8 +54,7 @@ def ack(*, name: str = "ack") -> Operator:
                 if not writing:
                     observer.on_completed()
 
-            on_next = one_by_one(name, observer.on_next, take)
-            return source.subscribe(on_the_loop(observer, here, on_next, end), scheduler=here)
+            return source.subscribe(one_by_one(observer, here, name, observer.on_next, take, end), scheduler=here)
 
         return behind(source, subscribe)
 

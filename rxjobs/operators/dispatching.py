@@ -18,7 +18,7 @@ from rxjobs.job import Job
 from rxjobs.ledger import Ledger
 from rxjobs.operators.lane import Lane, Loan, Way
 from rxjobs.operators.lingering import Lingering, pull_of
-from rxjobs.operators.stage import Item, on_the_loop, one_by_one
+from rxjobs.operators.stage import Item, one_by_one
 from rxjobs.outcome import Finished, Outcome
 from rxjobs.scope import Scope
 
@@ -102,7 +102,7 @@ class Dispatching(ABC):
             self.open(way)
         self.scope.count(self.counted)  # after the stages of its branches, since stages are shown from the last to the first
         stop = self.scope.on_stop(self._stop)
-        told = on_the_loop(self._observer, here, one_by_one(self.counted.name, self._take), self._end)
+        told = one_by_one(self._observer, here, self.counted.name, self._take, on_completed=self._end)
         with self.scope.seeing_pulls() as pulls:
             upstream = source.subscribe(told, scheduler=here)
         self.is_behind(pulls)

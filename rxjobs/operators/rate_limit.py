@@ -17,7 +17,7 @@ from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
 from rxjobs.operators.keys import By, key_of
 from rxjobs.operators.lingering import Lingering, pull_of
-from rxjobs.operators.stage import Item, Operator, behind, check_count, fail, on_the_loop, one_by_one
+from rxjobs.operators.stage import Item, Operator, behind, check_count, fail, one_by_one
 from rxjobs.outcome import Release
 from rxjobs.scope import Scope, scope_here
 
@@ -170,9 +170,8 @@ class _Limiting:
         self._scope.watch(self._lingering)
         self._scope.count(self._counted)
         stop = self._scope.on_stop(self._give_all_back)  # before the source hears of it, and completes
-        upstream = source.subscribe(
-            on_the_loop(self._observer, here, one_by_one("rate_limit", self._take), self._end), scheduler=here
-        )
+        told = one_by_one(self._observer, here, "rate_limit", self._take, on_completed=self._end)
+        upstream = source.subscribe(told, scheduler=here)
         return CompositeDisposable(upstream, stop, Disposable(lambda: here.here(self._leave)))
 
     @property

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar
 
-from reactivex import Observable, abc
-from reactivex.disposable import CompositeDisposable, Disposable
+from reactivex import Observable, abc, typing
+from reactivex.disposable import CompositeDisposable, Disposable, SingleAssignmentDisposable
+from reactivex.scheduler import CurrentThreadScheduler
 
 from rxjobs.awaiting import Awaited, LoopScheduler
 from rxjobs.calls import Executor
@@ -39,6 +41,19 @@ class Stream(Observable[Any]):
     def __init__(self, subscribe: abc.Subscription[Any], most_held: int | None) -> None:
         super().__init__(subscribe)
         self.most_held = most_held
+
+    def subscribe(
+        self,
+        on_next: abc.ObserverBase[Any] | typing.OnNext[Any] | None = None,
+        on_error: typing.OnError | None = None,
+        on_completed: typing.OnCompleted | None = None,
+        *,
+        scheduler: abc.SchedulerBase | None = None,
+    ) -> abc.DisposableBase:
+        """As every Observable; a stage that is put on a stage hears from it without an observer of reactivex's in between."""
+        if isinstance(on_next, _OnTheLoop):
+            return on_next.follow(self._subscribe_core, scheduler)
+        return super().subscribe(on_next, on_error, on_completed, scheduler=scheduler)
 
 
 def behind(source: Observable[Any], subscribe: abc.Subscription[Any]) -> Stream:
@@ -85,6 +100,21 @@ def on_the_loop(
     return _OnTheLoop(observer, scheduler, on_next, on_completed or observer.on_completed)
 
 
+def one_by_one(
+    observer: abc.ObserverBase[Any],
+    scheduler: LoopScheduler,
+    name: str,
+    take: Callable[[Any], object],
+    take_finished: Callable[[Any], object] | None = None,
+    on_completed: Callable[[], object] | None = None,
+) -> abc.ObserverBase[Any]:
+    """The same for a stage that takes jobs one by one, whatever lists they come in, and those that are finished in its own way.
+
+    What is neither is a TypeError.
+    """
+    return _OneByOne(name, observer, scheduler, take, take_finished or take, on_completed or observer.on_completed)
+
+
 def each(kind: str, work: Callable[[Job], Item], counted: Counted) -> Operator:
     """A stage that answers at once."""
 
@@ -103,7 +133,7 @@ def each(kind: str, work: Callable[[Job], Item], counted: Counted) -> Operator:
                     counted.worked(job, item, took)
                 observer.on_next(item)
 
-            return source.subscribe(on_the_loop(observer, here, one_by_one(kind, take, observer.on_next)), scheduler=here)
+            return source.subscribe(one_by_one(observer, here, kind, take, observer.on_next), scheduler=here)
 
         return behind(source, subscribe)
 
@@ -131,9 +161,9 @@ def each_awaited(
             scope.count(counted)
             counted.working.add(running)
 
-            on_next = one_by_one(kind, running.add, observer.on_next)
+            told = one_by_one(observer, here, kind, running.add, observer.on_next, running.end)
             return CompositeDisposable(
-                source.subscribe(on_the_loop(observer, here, on_next, running.end), scheduler=here),
+                source.subscribe(told, scheduler=here),
                 Disposable(lambda: here.here(lambda: scope.detach(running))),
             )
 
@@ -146,27 +176,6 @@ def working_on(operator: Operator, concurrency: int) -> Operator:
     """The operator, which says that it works on so many jobs at once."""
     setattr(operator, CONCURRENCY, concurrency)
     return operator
-
-
-def one_by_one(
-    name: str, take: Callable[[Any], object], take_finished: Callable[[Any], object] | None = None
-) -> Callable[[Any], None]:
-    """Take the jobs in what comes down the stream, one by one, and those that are finished, in another way where one is given.
-
-    Raises TypeError for what is neither.
-    """
-    passed_on = take if take_finished is None else take_finished
-
-    def on_next(item: Any) -> None:
-        if isinstance(item, Finished):
-            passed_on(item)
-        elif isinstance(item, Job) and (item.hold is None or item.hold.recalled is None):  # as nearly all are
-            take(item)
-        else:
-            for one in items(name, item):
-                (passed_on if isinstance(one, Finished) else take)(one)
-
-    return on_next
 
 
 def items(name: str, item: Any) -> list[Item]:
@@ -215,27 +224,57 @@ class _OnTheLoop(abc.ObserverBase[Any]):
         self._on_completed = on_completed
         self._thread = scheduler.thread
         self._on_the_way: deque[Callable[[], object]] = deque()
+        self._is_over = False
+        self._subscription = SingleAssignmentDisposable()
+
+    def follow(self, subscribe: abc.Subscription[Any], scheduler: abc.SchedulerBase | None) -> abc.DisposableBase:
+        """Subscribe to a stage, which tells what it tells on the loop."""
+        self.on_next = self.take  # type: ignore[method-assign]  # each call that each item takes counts
+
+        def begin(*_: object) -> None:
+            try:
+                self._subscription.disposable = subscribe(self, scheduler)
+            except Exception as error:
+                if self._is_over:
+                    raise
+                self._end(partial(self._observer.on_error, error))
+
+        trampoline = CurrentThreadScheduler.singleton()  # as in every Observable: what is subscribed emits once it is
+        if trampoline.schedule_required():
+            trampoline.schedule(begin)
+        else:
+            begin()
+        return Disposable(lambda: self._end(lambda: None))
 
     def on_next(self, value: Any) -> None:
         if self._on_the_way or get_ident() != self._thread:
-            self._hop(lambda: self._take(value))
+            self._hop(lambda: self.take(value))
+        else:
+            self.take(value)
+
+    def on_error(self, error: Exception) -> None:
+        self._hop(lambda: self._end(lambda: self._observer.on_error(error)))
+
+    def on_completed(self) -> None:
+        self._hop(lambda: self._end(self._on_completed))
+
+    def take(self, value: Any) -> None:
+        """Do with it on the loop what the stage does."""
+        if self._is_over:
             return
         try:
             self._on_next(value)
         except Exception as error:
             self._observer.on_error(error)
 
-    def on_error(self, error: Exception) -> None:
-        self._hop(lambda: self._observer.on_error(error))
-
-    def on_completed(self) -> None:
-        self._hop(self._on_completed)
-
-    def _take(self, value: Any) -> None:
-        try:
-            self._on_next(value)
-        except Exception as error:
-            self._observer.on_error(error)
+    def _end(self, tell: Callable[[], object]) -> None:
+        """Nothing more is told, nor wanted."""
+        if not self._is_over:
+            self._is_over = True
+            try:
+                tell()
+            finally:
+                self._subscription.dispose()
 
     def _hop(self, action: Callable[[], object]) -> None:
         # through one queue, so that an end that is told on the loop does not overtake jobs on their way from a thread
@@ -245,3 +284,35 @@ class _OnTheLoop(abc.ObserverBase[Any]):
     def _arrive(self) -> None:
         while self._on_the_way:
             self._on_the_way.popleft()()
+
+
+class _OneByOne(_OnTheLoop):
+    """For a stage that takes jobs, and those that are finished."""
+
+    def __init__(
+        self,
+        name: str,
+        observer: abc.ObserverBase[Any],
+        scheduler: LoopScheduler,
+        take: Callable[[Any], object],
+        take_finished: Callable[[Any], object],
+        on_completed: Callable[[], object],
+    ) -> None:
+        super().__init__(observer, scheduler, take, on_completed)
+        self._name = name
+        self._take_finished = take_finished
+
+    def take(self, value: Any) -> None:
+        """Do with it on the loop what the stage does."""
+        if self._is_over:
+            return
+        try:
+            if type(value) is Finished:
+                self._take_finished(value)
+            elif type(value) is Job and (value.hold is None or value.hold.recalled is None):  # as nearly all are
+                self._on_next(value)
+            else:
+                for one in items(self._name, value):
+                    (self._take_finished if isinstance(one, Finished) else self._on_next)(one)
+        except Exception as error:
+            self._observer.on_error(error)
