@@ -68,7 +68,7 @@ class Arguments:
         parameters = _parameters_of(function, name)
         self.parameters = {p.name: p for p in parameters if p.kind is not Kind.VAR_KEYWORD}
         self._positional = [p.name for p in parameters if p.kind in (Kind.POSITIONAL_ONLY, Kind.POSITIONAL_OR_KEYWORD)]
-        self._nameless = {p.name for p in parameters if p.kind in (Kind.POSITIONAL_ONLY, Kind.VAR_POSITIONAL)}
+        self.nameless = {p.name for p in parameters if p.kind in (Kind.POSITIONAL_ONLY, Kind.VAR_POSITIONAL)}
         self._rest = next((p.name for p in parameters if p.kind is Kind.VAR_POSITIONAL), None)
         self._optional = [p.name for p in self.parameters.values() if _is_optional(p)]
         self._types = {p.name: _type_of(p, function, name) if typed else Any for p in parameters}
@@ -85,7 +85,7 @@ class Arguments:
 
     def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], max_bytes: int) -> str:
         """Bind the arguments of a call and write them as JSON; raises InvalidArguments, which names the argument."""
-        given = self.bind(args, kwargs) if args or self._nameless else kwargs
+        given = self.bind(args, kwargs) if args or self.nameless else kwargs
         try:
             text = ENCODER.encode(given)
             is_short = len(text) <= MAX_KEYS and len(text) <= max_bytes
@@ -124,11 +124,11 @@ class Arguments:
 
     def spread(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """How to call the function with values that `load` gave."""
-        if not self._nameless:
+        if not self.nameless:
             return (), values  # type: ignore[return-value]  # a copy would cost more than the rest of the call
         named = dict(values)
         rest = named.pop(self._rest, ()) if self._rest else ()
-        leading = [name for name in self._positional if rest or name in self._nameless]
+        leading = [name for name in self._positional if rest or name in self.nameless]
         # a default stands in for what was left out before a later argument, as in a row that another program wrote
         positional = [named.pop(name, self.parameters[name].default) for name in leading]
         return (*positional, *rest), named
@@ -144,7 +144,7 @@ class Arguments:
         for name, value in kwargs.items():
             if name in given:
                 raise InvalidArguments(f"{self._name}: argument {name}: expected it once, got it twice")
-            if name in self._nameless:
+            if name in self.nameless:
                 raise InvalidArguments(f"{self._name}: argument {name}: expected it by position, got it by name")
             given[name] = value
         return given

@@ -206,20 +206,17 @@ class Awaited(Generic[A, B]):
                 self._break(error)
         else:
             self._running -= 1
-            self._hand_out(result)
+            if self._detached:
+                self._leftover(result)
+            else:
+                try:
+                    self._observer.on_next(result)
+                except Exception as error:
+                    self._break(error)
         if self._waiting:
             self._start_waiting()
         if self._ended:
             self._complete_if_idle()
-
-    def _hand_out(self, result: B) -> None:
-        if self._detached:
-            self._leftover(result)
-            return
-        try:
-            self._observer.on_next(result)
-        except Exception as error:
-            self._break(error)
 
     def _start_waiting(self) -> None:
         # the outermost call starts them all: a task that is done at once would start the next one inside itself, and so on

@@ -68,8 +68,16 @@ class Call(msgspec.Struct, frozen=True):
         """Call the function here and now; a coroutine function gives its coroutine."""
         if self.takes_job:
             return self.function(self.job)
-        args, kwargs = self.job.definition.arguments.spread(self.job.args)
-        return self.function(*args, **kwargs)
+        return invoke(self.function, self.job)
+
+
+def invoke(function: Callable[..., Any], job: Job) -> Any:
+    """Call a function with the arguments of a job, here and now."""
+    arguments = job.definition.arguments
+    if not arguments.nameless:  # as nearly all
+        return function(**job.args)
+    args, kwargs = arguments.spread(job.args)
+    return function(*args, **kwargs)
 
 
 class UnstorableResult(msgspec.Struct, frozen=True):
@@ -86,7 +94,8 @@ class Executor(Protocol):
 
     One in which calls wait for a place says so with `tells_start = True`, and tells each: `call.start.wait()` when it is handed
     over, `begin()` when it has a place. Timeouts count from there, and what is measured does. One that limits the time of its calls
-    itself says so with `keeps_time = True`.
+    itself says so with `keeps_time = True`. One that has a shorter way for the functions of jobs may have
+    `bind(function) -> (job) -> Awaitable`: what the function returns comes from there as it is.
     """
 
     name: str

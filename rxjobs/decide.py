@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncGenerator, Awaitable, Generator
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +21,11 @@ MOST_SECONDS = 10**9
 
 
 def returned(job: Job, value: Any) -> Outcome:
-    """The outcome of a job that returned."""
+    """The outcome of a job that returned; raises TypeError for code that has not run."""
     if value is None:
         return COMPLETE
+    if type(value) not in RUN:
+        refuse_unrun(value)
     if isinstance(value, UnstorableResult):
         # the work is done, and its side effects are not to be repeated for the sake of a result
         return Complete(unstorable=value.reason)
@@ -72,3 +76,30 @@ def wait_after(job: Job, error: BaseException | None) -> float:
         except BaseException:  # it is a user's, and may raise anything
             log.exception("the backoff of %s raised; the default is used", job.type)
     return default_backoff(job.attempt, job.max_attempts)
+
+
+RUN = frozenset({type(None), bool, int, float, str, bytes, list, tuple, dict, set, Complete})
+"""Types whose values are no code: most of what is returned is of one of them, and to ask an abstract class takes its time."""
+
+
+def refuse_unrun(value: Any) -> Any:
+    """The value a function returned; raises TypeError for code that has not run, which must not pass for work done."""
+    if type(value) in RUN:
+        return value
+    match value:
+        case Generator() | AsyncGenerator():
+            loop = "async for" if isinstance(value, AsyncGenerator) else "for"
+            raise TypeError(
+                f"the function returned a generator ({_name(value)}), whose code has not run: loop over it inside the "
+                f"function ({loop} … in …) and return a list"
+            )
+        case Awaitable():
+            if asyncio.iscoroutine(value):
+                value.close()
+            raise TypeError(f"the function returned an awaitable ({_name(value)}), which has not run: await it inside the function")
+        case _:
+            return value
+
+
+def _name(value: Any) -> str:
+    return str(getattr(value, "__qualname__", type(value).__qualname__))

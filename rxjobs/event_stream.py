@@ -28,7 +28,7 @@ class Runs(Protocol):
     def began(self, job: Job, queue_time: int) -> object:
         """As JobStarted."""
 
-    def stopped(self, job: Job, outcome: Outcome, duration: int) -> object:
+    def ended(self, job: Job, outcome: Outcome, duration: int) -> object:
         """As JobStopped."""
 
 
@@ -56,7 +56,7 @@ class EventStream(Observable[Event]):
         for listener, runs in self._runs:
             try:
                 runs.began(job, queue_time)
-            except BaseException:
+            except BaseException:  # as below
                 self._raised(listener, JobStarted.name)
         if self._without_runs:
             self._tell(self._without_runs, JobStarted(job=job.told, queue_time=queue_time, monotonic_time=at))
@@ -65,8 +65,8 @@ class EventStream(Observable[Event]):
         """Tell every listener that a run ended without a failure. Never raises."""
         for listener, runs in self._runs:
             try:
-                runs.stopped(job, outcome, duration)
-            except BaseException:
+                runs.ended(job, outcome, duration)
+            except BaseException:  # as below
                 self._raised(listener, JobStopped.name)
         if self._without_runs:
             stopped = JobStopped(job=job.told, duration=duration, queue_time=queue_time, outcome=outcome)

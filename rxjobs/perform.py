@@ -18,12 +18,23 @@ from rxjobs.events import Emit, JobDiscarded, JobFailed, JobStopped
 from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
 from rxjobs.hold import CANCELLED
 from rxjobs.job import Job, running_job
-from rxjobs.outcome import Cancel, Discard, Finished, Outcome, Release, Retry
+from rxjobs.outcome import COMPLETE, Cancel, Discard, Finished, Outcome, Release, Retry
 from rxjobs.stopping import is_wish_to_stop
 
 Next = Callable[[Job], Awaitable[Outcome]]
 Middleware = Callable[[Job, Next], Awaitable[Outcome]]
 """What wraps one run: it is given the job and the rest of the way, and gives the outcome. A failure is an outcome, not raised."""
+
+
+class Around:
+    """A middleware that is given the rest of the way once for all runs, and gives what is called for each: a call fewer a run."""
+
+    def __init__(self, around: Callable[[Next], Next]) -> None:
+        self.around = around
+
+    def __call__(self, job: Job, call_next: Next) -> Awaitable[Outcome]:
+        return self.around(call_next)(job)
+
 
 FAILURES = (Retry, Discard)
 """The outcomes of attempts that failed."""
@@ -39,7 +50,8 @@ def performer(function: Callable[..., Any], executor: Executor, middleware: Sequ
     unbegun = _Unbegun(events)
 
     async def perform(job: Job, on: Executor | None) -> Finished:
-        if job.hold is not None and (reason := job.hold.recalled) is not None:  # it may have waited for its turn
+        hold = job.hold
+        if hold is not None and (reason := hold.recalled) is not None:  # it may have waited for its turn
             return ended(job, Release(reason=reason))
         way = ways.get(on)
         if way is None:
@@ -47,7 +59,10 @@ def performer(function: Callable[..., Any], executor: Executor, middleware: Sequ
             way = ways[on] = _way(function, on, middleware)
         run = unbegun.add(job) if way.tells_start else None
         began = now()
-        queue_time = _tell_start(events, job, began) if run is None else 0
+        queue_time = 0
+        if run is None:
+            queue_time = waited(job, began)
+            events.run_began(job, queue_time, began)
         token = running_job.set(job)
         try:
             outcome = await way.run(job)
@@ -55,7 +70,7 @@ def performer(function: Callable[..., Any], executor: Executor, middleware: Sequ
             outcome = Release(reason="its run was stopped") if is_wish_to_stop(error) else raised(job, error)
         finally:
             running_job.reset(token)
-        if job.hold is not None and job.hold.ledger.cancelling and job.hold.is_to_be_cancelled:
+        if hold is not None and hold.ledger.cancelling and hold.is_to_be_cancelled:
             outcome = Cancel(CANCELLED)  # however it ended when it was stopped
         if run is not None:
             began, queue_time = unbegun.settle(run)
@@ -63,7 +78,9 @@ def performer(function: Callable[..., Any], executor: Executor, middleware: Sequ
         if isinstance(outcome, FAILURES):
             return ended(job, _tell_failure(events.emit, job, outcome, queue_time, duration))
         events.run_stopped(job, outcome, queue_time, duration)
-        return ended(job, outcome)
+        if hold is not None:
+            hold.outcome = outcome
+        return Finished(job, outcome)
 
     return perform
 
@@ -155,17 +172,23 @@ def _tell_failure(emit: Emit, job: Job, outcome: Retry | Discard, queue_time: in
 
 def waited(job: Job, began: int) -> int:
     """How long a job could have run before it did, ns: until its claim by PostgreSQL's clock, then by our own."""
-    before = 0
-    if job.attempted_at is not None and job.scheduled_at is not None:
-        seconds = (job.attempted_at - job.scheduled_at).total_seconds()
-        before = int(seconds * 1e9) if seconds > 0 else 0
-    return before + (began - job.hold.fetched if job.hold is not None else 0)
+    since, until, hold, here = job.scheduled_at, job.attempted_at, job.hold, 0
+    if hold is not None:
+        here = began - hold.fetched
+    if since is None or until is None:
+        return here
+    before = int((until - since).total_seconds() * 1e9)
+    return here + before if before > 0 else here
 
 
 def _way(function: Callable[..., Any], executor: Executor, middleware: Sequence[Middleware]) -> Way:
+    bind = getattr(executor, "bind", None)
+    call: Callable[[Job], Awaitable[Any]] = bind(function) if bind else lambda job: executor.run(Call(function, job))
+
     async def run(job: Job) -> Outcome:
         try:
-            return returned(job, await executor.run(Call(function, job)))
+            value = await call(job)
+            return COMPLETE if value is None else returned(job, value)
         except BaseException as error:
             if is_wish_to_stop(error):
                 raise
@@ -180,4 +203,4 @@ def _way(function: Callable[..., Any], executor: Executor, middleware: Sequence[
 
 
 def _wrapped(wrap: Middleware, inner: Next) -> Next:
-    return lambda job: wrap(job, inner)
+    return wrap.around(inner) if isinstance(wrap, Around) else lambda job: wrap(job, inner)

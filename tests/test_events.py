@@ -127,7 +127,7 @@ class Counted:
     def began(self, job: rj.Job, queue_time: int) -> None:
         self._hear(job, queue_time)
 
-    def stopped(self, job: rj.Job, outcome: rj.Outcome, duration: int) -> None:
+    def ended(self, job: rj.Job, outcome: rj.Outcome, duration: int) -> None:
         self._hear(job, outcome, duration)
 
     def _hear(self, *told: Any) -> None:

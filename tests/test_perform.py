@@ -118,6 +118,34 @@ async def test_a_run_that_is_stopped_is_released():
     assert [type(event) for event in events] == [JobStarted, JobStopped]
 
 
+async def soon(value: Any = None) -> Any:
+    return value
+
+
+def generate() -> Any:
+    yield
+
+
+async def generate_soon() -> Any:
+    yield
+
+
+@pytest.mark.parametrize(
+    "work",
+    [generate, generate_soon, lambda: soon(generate()), lambda: soon(soon())],
+    ids=["generator", "async generator", "coroutine of a generator", "coroutine of a coroutine"],
+)
+async def test_code_that_has_not_run_is_no_work_done(work):
+    finished = await perform(job_type(work, name="work"))
+    assert isinstance(finished.outcome, rj.Retry)
+    assert finished.outcome.failure.type == "TypeError"
+
+
+@pytest.mark.parametrize("work", [lambda: soon(5), lambda: asyncio.ensure_future(soon(5)), lambda: 5])
+async def test_whatever_can_be_awaited_on_the_loop_is(work):
+    assert (await perform(job_type(work, name="work"))).outcome == rj.Complete(5)
+
+
 async def test_middleware_wraps_from_the_outside_in_and_may_change_the_outcome():
     order = list[str]()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
+from collections.abc import Awaitable, Callable
 from types import CoroutineType
 from typing import Any, TypeVar
 
@@ -12,9 +13,10 @@ from reactivex import abc, typing
 from reactivex.scheduler.eventloop import AsyncIOScheduler, AsyncIOThreadSafeScheduler
 from reactivex.scheduler.periodicscheduler import PeriodicScheduler
 
-from rxjobs.calls import Call
+from rxjobs.calls import Call, invoke
+from rxjobs.decide import refuse_unrun
 from rxjobs.errors import NotOpen
-from rxjobs.executors.ran import refuse_unrun
+from rxjobs.job import Job
 
 S = TypeVar("S")
 
@@ -44,9 +46,20 @@ class OnLoop(PeriodicScheduler):
         if self._home is None or self._home() is not asyncio.get_running_loop():
             self._find_home()
         value = call.invoke()
-        if type(value) is CoroutineType or inspect.isawaitable(value):
+        if inspect.isawaitable(value):
             value = await value
-        return None if value is None else refuse_unrun(value)
+        return refuse_unrun(value)
+
+    def bind(self, function: Callable[..., Any]) -> Callable[[Job], Awaitable[Any]]:
+        """What gives the function's own coroutine for a job, to be awaited with none of ours around it."""
+
+        def begin(job: Job) -> Awaitable[Any]:
+            if self._home is None or self._home() is not asyncio.get_running_loop():
+                self._find_home()
+            value = invoke(function, job)
+            return value if type(value) is CoroutineType else _awaited(value)
+
+        return begin
 
     async def close(self) -> None:
         """Nothing was started."""
@@ -86,3 +99,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value

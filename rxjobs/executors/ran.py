@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rxjobs.job import Job
-from rxjobs.outcome import Complete, Release
+from rxjobs.outcome import Release
 from rxjobs.stopping import leave_behind, until_ended
 
 
@@ -84,30 +84,3 @@ def give_all(answers: Iterable[tuple[Reply, Ran]]) -> None:
 def _arrive(replies: list[Reply]) -> None:
     for reply in replies:
         reply.arrive()
-
-
-RUN = frozenset({type(None), bool, int, float, str, bytes, list, tuple, dict, set, Complete})
-"""Types whose values are no code: most of what is returned is of one of them, and to ask an abstract class takes its time."""
-
-
-def refuse_unrun(value: Any) -> Any:
-    """The value a function returned; raises TypeError for code that has not run, which must not pass for work done."""
-    if type(value) in RUN:
-        return value
-    match value:
-        case Generator() | AsyncGenerator():
-            loop = "async for" if isinstance(value, AsyncGenerator) else "for"
-            raise TypeError(
-                f"the function returned a generator ({_name(value)}), whose code has not run: loop over it inside the "
-                f"function ({loop} … in …) and return a list"
-            )
-        case Awaitable():
-            if asyncio.iscoroutine(value):
-                value.close()
-            raise TypeError(f"the function returned an awaitable ({_name(value)}), which has not run: await it inside the function")
-        case _:
-            return value
-
-
-def _name(value: Any) -> str:
-    return str(getattr(value, "__qualname__", type(value).__qualname__))

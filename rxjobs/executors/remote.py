@@ -20,9 +20,10 @@ import msgspec
 
 from rxjobs.arguments import Arguments
 from rxjobs.calls import Call, UnstorableResult
+from rxjobs.decide import RUN, refuse_unrun
 from rxjobs.definition import Definition
 from rxjobs.errors import InvalidArguments, InvalidOption, NotOpen
-from rxjobs.executors.ran import RUN, Ran, refuse_unrun
+from rxjobs.executors.ran import Ran
 from rxjobs.failure import MESSAGE_LIMIT, Failure, RemoteFailure, clean, describe
 from rxjobs.job import Job, running_job
 from rxjobs.outcome import Cancel, Complete, Discard, Outcome, Release, Retry, Snooze

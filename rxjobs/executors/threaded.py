@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from rxjobs.calls import Call
-from rxjobs.executors.ran import Ran, refuse_unrun, unless_recalled
+from rxjobs.decide import refuse_unrun
+from rxjobs.executors.ran import Ran, unless_recalled
 from rxjobs.failure import describe_here
 from rxjobs.outcome import Outcome
 

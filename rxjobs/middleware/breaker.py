@@ -22,7 +22,7 @@ from rxjobs.job import Job
 from rxjobs.middleware.shared_storage import CLOSED, HALF_OPEN, OPEN, Own, SharedStorage
 from rxjobs.middleware.window import Window
 from rxjobs.outcome import Complete, Discard, Outcome, Retry, SharedFailure, Snooze
-from rxjobs.perform import Next
+from rxjobs.perform import Around, Middleware, Next
 from rxjobs.store.standing import Report, Standing
 
 if TYPE_CHECKING:
@@ -115,14 +115,26 @@ class Circuit:
     def _is_alone(self) -> bool:
         return self.gate is None or self.gate.is_away
 
-    async def middleware(self, job: Job, call_next: Next) -> Outcome:
-        """Snooze the job while the circuit is open, which costs it no attempt; else run it, and learn from its end."""
-        if self._is_spotless and not self._measures:  # as it is for nearly all jobs
-            outcome = await call_next(job)
+    @property
+    def middleware(self) -> Middleware:
+        """What wraps each run."""
+        return Around(self.around)
+
+    def around(self, call_next: Next) -> Next:
+        """Snooze jobs while the circuit is open, which costs them no attempt; else run them, and learn from their ends."""
+
+        async def run(job: Job) -> Outcome:
+            if not self._is_spotless or self._measures:
+                return await self._guard(job, call_next)
+            outcome = await call_next(job)  # as for nearly all jobs
             if type(outcome) is not Complete or not self._is_spotless:
                 self._learn(self._verdict(outcome))
                 self._note(job.queue)
             return outcome
+
+        return run
+
+    async def _guard(self, job: Job, call_next: Next) -> Outcome:
         self._note(job.queue)
         if self.state == CLOSED:
             outcome, verdict = await self._run(job, call_next)

@@ -77,9 +77,9 @@ WORDS = {
 
 def outcome_name(outcome: Outcome, attempt: Attempt | None) -> str:
     """How an attempt ended, in one of telemetry's seven words."""
-    if type(outcome) is Complete:  # as most do: the rest of the cases takes longer than all else there is to count
-        return names.SUCCESS
     match outcome:
+        case Complete():
+            return names.SUCCESS
         case Retry():
             return names.RETRY
         case Discard():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
@@ -75,7 +75,7 @@ class Counts:
         self.kind = kind
         self.queue = queue
         self.active = 0
-        self.attempts: dict[str, int] = {}
+        self.attempts: dict[str, int] = defaultdict(int)
         self.attributes = {names.DESTINATION: queue, **({names.KIND: kind} if tells_kind else {})}
         self.told = {names.MESSAGING_SYSTEM: names.SYSTEM, names.OPERATION_NAME: names.PROCESS, **self.attributes}
         self.waited: Record = instruments.queue_duration.by(queue)

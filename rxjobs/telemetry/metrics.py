@@ -83,9 +83,9 @@ class Metrics:
             case JobStarted():
                 self.began(event.job, event.queue_time)
             case JobStopped():
-                self.stopped(event.job, event.outcome, event.duration)
+                self.ended(event.job, event.outcome, event.duration)
             case JobFailed():
-                self._end(event.job, event.outcome, event.duration, event.error)
+                self.ended(event.job, event.outcome, event.duration, event.error)
             case QueueFetched() | JobsAcked():
                 self._hear_batch(event)
                 self._hand_on(event)
@@ -110,9 +110,17 @@ class Metrics:
         counts.active += 1
         counts.waited(queue_time / 1e9)
 
-    def stopped(self, job: Job, outcome: Outcome, duration: int) -> None:
-        """Count a run that ended without a failure."""
-        self._end(job, outcome, duration)
+    def ended(self, job: Job, outcome: Outcome, duration: int, failure: Failure | None = None) -> None:
+        """Count a run that ended."""
+        counts, attempt = self._found.get((job.queue, job.type)) or self._counts(job), attempt_of(job)
+        counts.active -= 1
+        # as most do: the rest of the cases takes longer than all else there is to count
+        name = names.SUCCESS if type(outcome) is Complete else outcome_name(outcome, attempt)
+        counts.attempts[name] += 1
+        record = counts.succeeded if failure is None else self._instruments.failed(counts, failure)
+        record(duration / 1e9, None if attempt is None else attempt.context)
+        if job.inserted_at is not None and self._instruments.lifetime.sums is not None:  # a third record would be dear elsewhere
+            self._live(job, outcome, name, counts.queue)
 
     @property
     def is_watching(self) -> bool:
@@ -254,16 +262,6 @@ class Metrics:
                 tell.breaker_transitions.add(self._kind(event.type), event.after.replace("-", "_"))
             case _:
                 pass
-
-    def _end(self, job: Job, outcome: Outcome, duration: int, failure: Failure | None = None) -> None:
-        counts, attempt = self._found.get((job.queue, job.type)) or self._counts(job), attempt_of(job)
-        counts.active -= 1
-        name = outcome_name(outcome, attempt)
-        counts.attempts[name] = counts.attempts.get(name, 0) + 1
-        record = counts.succeeded if failure is None else self._instruments.failed(counts, failure)
-        record(duration / 1e9, context=None if attempt is None else attempt.context)
-        if job.inserted_at is not None and self._instruments.lifetime.sums is not None:  # a third record would be dear elsewhere
-            self._live(job, outcome, name, counts.queue)
 
     def _live(self, job: Job, outcome: Outcome, name: str, queue: str) -> None:
         if not isinstance(outcome, Complete | Discard | Cancel) or job.inserted_at is None or job.attempted_at is None:

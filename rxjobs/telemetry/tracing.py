@@ -21,7 +21,7 @@ from rxjobs.demand import now
 from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
 from rxjobs.job import Job
 from rxjobs.outcome import Discard, Outcome, Release, Retry
-from rxjobs.perform import Middleware, Next, waited
+from rxjobs.perform import Around, Middleware, Next, waited
 from rxjobs.telemetry import names
 from rxjobs.telemetry.attempt import Attempt, Ended, TracedFailure, begin, outcome_name
 from rxjobs.telemetry.context import linkable, stored, told_of_baggage
@@ -69,9 +69,13 @@ class Tracing:
         fixed[names.EXECUTOR] = EXECUTORS.get(executor, names.IN_POOL)
         mode: Mode = definition.how.trace or self.how.trace
 
-        def middleware(job: Job, call_next: Next) -> Awaitable[Outcome]:
-            # most jobs of most apps are part of no trace, and pay nothing for those that are
-            return traced(job, call_next) if job.meta or self.may_record() else call_next(job)
+        def around(call_next: Next) -> Next:
+            def run(job: Job) -> Awaitable[Outcome]:
+                # most jobs of most apps are part of no trace, and pay nothing for those that are
+                may_record = self._is_on or (time.monotonic() >= self._look_again and self.may_record())
+                return traced(job, call_next) if may_record or job.meta else call_next(job)
+
+            return run
 
         async def traced(job: Job, call_next: Next) -> Outcome:
             attempt = begin(job)
@@ -92,7 +96,7 @@ class Tracing:
             self._end(span, job, outcome, attempt)
             return outcome
 
-        return middleware
+        return Around(around)
 
     def may_record(self) -> bool:
         """Whether there is anybody to record spans for."""

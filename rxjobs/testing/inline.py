@@ -20,12 +20,12 @@ from rxjobs.app import App
 from rxjobs.awaiting import scheduler_here
 from rxjobs.calls import Call, Executor
 from rxjobs.client import Insert
+from rxjobs.decide import refuse_unrun
 from rxjobs.definition import Definition, NewJob
 from rxjobs.demand import Demand, now
 from rxjobs.enqueued import Enqueued, know_jobs
 from rxjobs.errors import InvalidOption
 from rxjobs.events import JobsEnqueued
-from rxjobs.executors.ran import refuse_unrun
 from rxjobs.job import Job, State
 from rxjobs.jobs import failed
 from rxjobs.ledger import Ledger
