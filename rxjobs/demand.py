@@ -26,6 +26,8 @@ class Demand:
         self.max_demand = max_demand
         self.min_demand = least
         self.held = 0
+        self.promised = 0
+        """Places that are for jobs on their way, which come with the ack of others."""
         self.declared = max_demand
         """As many as are held at most where nothing else is asked for."""
         self._least = min_demand
@@ -54,7 +56,7 @@ class Demand:
     @property
     def free(self) -> int:
         """How many jobs to ask for now: none while more than min_demand are held."""
-        return self.max_demand - self.held if self.held <= self.min_demand else 0
+        return self.max_demand - self.held - self.promised if self.held + self.promised <= self.min_demand else 0
 
     @property
     def worth_asking(self) -> int:

@@ -6,6 +6,7 @@ import logging
 from asyncio import Task
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from reactivex import abc
@@ -16,11 +17,13 @@ from rxjobs.awaiting import LoopScheduler
 from rxjobs.batches import tell_acked
 from rxjobs.demand import Demand, now
 from rxjobs.events import Emit
+from rxjobs.exchange import AT_ONCE, REST_SECONDS, Exchange, Exchanging, Taker
 from rxjobs.hold import Acked, Hold, Root, Tenure, Watcher, released_as_dropped
 from rxjobs.job import Job
 from rxjobs.outcome import Finished, Outcome, Release
 from rxjobs.reporting import Reports
 from rxjobs.source import Finite, Source
+from rxjobs.stopping import is_wish_to_stop
 
 log = logging.getLogger("rxjobs.demand")
 
@@ -41,12 +44,18 @@ class Ledger:
         self.emit = emit
         # counted: a job that was released may be fetched again before its release is known to be written
         self._held: dict[int, int] = {}
-        self._pulls: tuple[Callable[[bool], object], ...] = ()
+        self._asked_now = 0
+        """How many jobs the fetch on its way asked for."""
+        self._pulls: tuple[Taker, ...] = ()
         self._gathered: list[Settling] = []
         self._in_write: list[Settling] = []
         self._aside = Aside(scheduler, self._gather)
         self._writing: Task[None] | None = None
         """The write on its way, or the last one where that failed and is tried again after a while."""
+        self._exchanges: list[Exchange] = []
+        self._exchanges_from = 0.0
+        """When the next exchange may begin, by the loop's clock."""
+        self._is_room_untold = False
         self._failures = 0
         self._write_began = 0
         self.watchers: tuple[Watcher, ...] = ()
@@ -85,21 +94,26 @@ class Ledger:
 
     @property
     def is_fetching(self) -> bool:
-        """Whether the source was asked and has not answered."""
+        """Whether the source was asked for jobs and has not answered."""
+        return self._fetching is not None or bool(self._exchanges)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it was by a fetch."""
         return self._fetching is not None
 
     def fetch(self, n: int, then: Callable[[list[Job]], object], failed: Callable[[BaseException], object]) -> None:
         """Ask the source, once at a time."""
 
         def answered(jobs: list[Job]) -> None:
-            self._fetching = None
+            self._fetching, self._asked_now = None, 0
             then(jobs)
 
         def refused(error: BaseException) -> None:
-            self._fetching = None
+            self._fetching, self._asked_now = None, 0
             failed(error)
 
-        self._asked_in = self.era
+        self._asked_in, self._asked_now = self.era, n
         self._fetching = self._scheduler.start(self._ask(n), answered, refused)
 
     def give_up_fetch(self) -> None:
@@ -110,7 +124,7 @@ class Ledger:
     def _cancel_fetch(self) -> None:
         if self._fetching is not None:
             self._fetching.cancel()
-            self._fetching = None
+            self._fetching, self._asked_now = None, 0
 
     async def _ask(self, n: int) -> list[Job]:
         jobs = await self.source.fetch(n)
@@ -185,8 +199,9 @@ class Ledger:
         """Ask for nothing and write nothing down any more: whatever ends from now on, ends too late."""
         self._is_closed = True
         self._cancel_fetch()
-        if self._writing is not None:
-            self._writing.cancel()
+        for writing in (self._writing, *(exchange.task for exchange in self._exchanges)):
+            if writing is not None:
+                writing.cancel()
 
     @property
     def held_ids(self) -> set[int]:
@@ -196,32 +211,29 @@ class Ledger:
     @property
     def ending_ids(self) -> set[int]:
         """The ids of the jobs whose outcomes are on their way to be written down."""
-        return {finished.job.id for finished, _ in (*self._in_write, *self._gathered)}
+        return {finished.job.id for finished, _ in (*self._in_write, *self._gathered, *self._exchanging)}
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is held, and nothing is about to be."""
         return self.demand.held == 0 and not self.is_fetching
 
-    def join(self, on_room: Callable[[bool], object]) -> abc.DisposableBase:
-        """Have a pull that is subscribed told when there may be room, and whether to ask whatever it was told before.
-
-        While there is none, what is let go was not dropped.
-        """
-        self._pulls = (*self._pulls, on_room)
-        return Disposable(lambda: self._leave(on_room))
+    def join(self, pull: Taker) -> abc.DisposableBase:
+        """Have a pull that is subscribed told when there may be room. While there is none, what is let go was not dropped."""
+        self._pulls = (*self._pulls, pull)
+        return Disposable(lambda: self._leave(pull))
 
     def tell_room(self, *, must_ask: bool = False) -> None:
         """Have the pulls that are subscribed now ask again, if they want to, or must."""
         pulls = self._pulls
         self._pulls = (*pulls[1:], *pulls[:1])  # each is the first to ask in its turn
-        for on_room in pulls:
-            on_room(must_ask)
+        for pull in pulls:
+            pull.room(must_ask)
 
     @property
     def pending(self) -> int:
         """How many outcomes are not written down yet."""
-        return len(self._in_write) + len(self._gathered) + len(self._aside)
+        return len(self._in_write) + len(self._gathered) + len(self._aside) + len(self._exchanging)
 
     @property
     def is_pulled(self) -> bool:
@@ -233,8 +245,12 @@ class Ledger:
         self._cancel_fetch()
         self.tell_room(must_ask=True)
 
-    def _leave(self, on_room: Callable[[bool], object]) -> None:
-        self._pulls = tuple(one for one in self._pulls if one != on_room)
+    @property
+    def _exchanging(self) -> list[Settling]:
+        return [settling for exchange in self._exchanges for settling in exchange.settling]
+
+    def _leave(self, pull: Taker) -> None:
+        self._pulls = tuple(one for one in self._pulls if one is not pull)
 
     def _settle_dropped(self, job: Job, outcome: Outcome | None) -> None:
         if outcome is not None:
@@ -252,22 +268,91 @@ class Ledger:
 
     def _write(self) -> None:
         if not self._is_closed:
-            self._writing = self._scheduler.start(self._settle(), self._written, self._not_written)
+            self._writing = self._scheduler.start(self._settle(), _do, self._not_written)
 
-    async def _settle(self) -> None:
+    async def _settle(self) -> Callable[[], object]:
         # taken here, a tick after the first of them: jobs that end in one burst are written down together. But never more than
         # makes room to ask for jobs: the next are fetched while the rest is written.
         most = self.demand.worth_asking
         self._in_write, self._gathered = self._gathered[:most], self._gathered[most:]
         self._write_began = now()
         await self.reports.write()
+        if (exchange := self._exchange()) is not None:
+            return await self._settle_and_fetch(exchange)
+        if self._is_room_untold:
+            self._is_room_untold = False
+            self.tell_room()
         await self.source.settle([finished for finished, _ in self._in_write])
+        return self._written
 
-    def _written(self, _: None) -> None:
+    def _exchange(self) -> Exchange | None:
+        """What to fetch with what is about to be written down, where that makes room to ask for jobs."""
+        source, demand, settling = self.source, self.demand, self._in_write
+        if not isinstance(source, Exchanging) or self.is_paused or len(self._exchanges) == AT_ONCE:
+            return None
+        if self._scheduler.loop.time() < self._exchanges_from:
+            return None
+        free = demand.max_demand - demand.held - demand.promised - self._asked_now
+        asked = free + len(settling)
+        taker = next((pull for pull in self._pulls if pull.takes_more), None)
+        if demand.held - len(settling) > demand.min_demand or asked < 1 or taker is None:
+            return None
+        if not source.may_exchange([finished for finished, _ in settling]):
+            return None
+        return Exchange(source, settling, asked, max(0, free), taker, self.era, self._write_began, self._writing)
+
+    async def _settle_and_fetch(self, exchange: Exchange) -> Callable[[], object]:
+        self._in_write, self._writing = [], None  # others may be written meanwhile
+        self._exchanges.append(exchange)
+        self.demand.promised += exchange.beyond
+        exchange.taker.asked()
+        if self._gathered:
+            self._write()
+        try:
+            jobs = await exchange.source.exchange([finished for finished, _ in exchange.settling], exchange.asked)
+        except BaseException as error:
+            if is_wish_to_stop(error):
+                raise
+            return partial(self._not_exchanged, exchange, error)
+        return partial(self._exchanged, exchange, jobs)
+
+    def _exchanged(self, exchange: Exchange, jobs: list[Job]) -> None:
+        self._end(exchange)
+        self._free(exchange.settling, exchange.began)
+        self._asked_in = exchange.era
+        exchange.taker.exchanged(jobs, exchange.asked, exchange.began)
+        self.tell_room()
+        _tell(exchange.settling)
+
+    def _not_exchanged(self, exchange: Exchange, error: BaseException) -> None:
+        """Neither is known to be done: each is done by itself, which changes nothing where it was, and waits where it has to."""
+        self._end(exchange)
+        self._exchanges_from = self._scheduler.loop.time() + REST_SECONDS
+        log.info("outcomes are written and jobs fetched by themselves for %g s, after %r", REST_SECONDS, error)
+        self._gathered = [*exchange.settling, *self._gathered]
+        if self._writing is None:
+            self._write()
+        self.tell_room(must_ask=True)
+
+    def _end(self, exchange: Exchange) -> None:
+        self._exchanges.remove(exchange)
+        self.demand.promised -= exchange.beyond
+
+    def _written(self) -> None:
         self._failures = 0
         self._writing = None
         batch, self._in_write = self._in_write, []
-        tell_acked(self.emit, self.source, [finished for finished, _ in batch], self._write_began)
+        self._free(batch, self._write_began)
+        if self._gathered:
+            self._write()  # which may ask for jobs itself
+            self._is_room_untold = True
+        else:
+            self.tell_room()
+        _tell(batch)
+
+    def _free(self, batch: list[Settling], began: int) -> None:
+        """They are written down: their places are free."""
+        tell_acked(self.emit, self.source, [finished for finished, _ in batch], began)
         self.demand.held -= len(batch)
         self.acked += len(batch)
         for finished, _then in batch:
@@ -275,18 +360,12 @@ class Ledger:
             if copies:
                 self._held[finished.job.id] = copies
         self._aside.wrote_all()
-        if self._gathered:
-            self._write()
-        self.tell_room()
-        for finished, then in batch:
-            if then is not None:
-                then(finished)
 
     def _not_written(self, error: BaseException) -> None:
         if isinstance(error, Unwritten):
             self._in_write, left = self._aside.put(self._in_write, error)
             tell_acked(self.emit, self.source, [finished for finished, _ in left], self._write_began, error)
-            self._written(None)
+            self._written()
             return
         # the work is done, so its outcome is kept until it can be written, however long that takes
         first, longest = WRITE_DELAYS
@@ -297,3 +376,13 @@ class Ledger:
         self._gathered = [*self._in_write, *self._gathered]
         self._in_write = []
         self._scheduler.later(delay, self._write)
+
+
+def _tell(batch: list[Settling]) -> None:
+    for finished, then in batch:
+        if then is not None:
+            then(finished)
+
+
+def _do(done: Callable[[], object]) -> None:
+    done()

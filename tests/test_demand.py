@@ -30,9 +30,11 @@ class Bench:
         self.ledger = Ledger(source, self.demand, LoopScheduler(asyncio.get_running_loop()), self.events.append)
         self.rooms = 0
         if listening:
-            self.ledger.join(self._room)
+            self.ledger.join(self)
 
-    def _room(self, must_ask: bool) -> None:
+    takes_more = False
+
+    def room(self, must_ask: bool) -> None:
         self.rooms += 1
 
     def hold(self, count: int = 1) -> list[rj.Job]:

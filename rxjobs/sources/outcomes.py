@@ -122,18 +122,17 @@ class Outcomes:
         """In one statement."""
         store, node = self._node.store, self._node.id
         ids = [one.job.id for one in finished]
-        attempt = finished[0].job.attempt
-        if all(type(one.outcome) is Complete and one.job.attempt == attempt and not keeps_result(one.job) for one in finished):
-            written, dead = await store.ack_completed(ids, node, attempt), []
+        if are_plain(finished):
+            written, dead = await store.ack_completed(ids, node, finished[0].job.attempt), []
         else:
             dead = [one.job for one in finished if isinstance(one.outcome, Discard)]
             written = await store.ack_jobs(node, Written.of(finished, self._node.label))
         if len(written) < len(finished):
-            written |= await self._report_stale([one for one in finished if one.job.id not in written])
+            written |= await self.report_stale([one for one in finished if one.job.id not in written])
         if dead:
             self._node.dead_letters.buried([job for job in dead if job.id in written])
 
-    async def _report_stale(self, missing: Sequence[Finished]) -> set[int]:
+    async def report_stale(self, missing: Sequence[Finished]) -> set[int]:
         """Tell of outcomes that changed nothing; gives the ids of the others, which were written before."""
         store, node = self._node.store, self._node
         claims = zip(*((one.job.id, one.job.attempt, one.job.attempted_at) for one in missing), strict=True)
@@ -174,6 +173,12 @@ class Outcomes:
             with suppress(asyncpg.UniqueViolationError):
                 await patiently("writing an outcome down", lambda last=last: self.write([last]))  # type: ignore[misc]
                 return
+
+
+def are_plain(finished: Sequence[Finished]) -> bool:
+    """Whether all are completed jobs of one attempt number that leave no result, as most are."""
+    attempt = finished[0].job.attempt
+    return all(type(one.outcome) is Complete and one.job.attempt == attempt and not keeps_result(one.job) for one in finished)
 
 
 def _and_why(reason: str, outcome: Outcome) -> str:

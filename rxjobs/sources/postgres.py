@@ -31,7 +31,7 @@ from rxjobs.reporting import Report
 from rxjobs.source import Control
 from rxjobs.sources.looks import Following, Looks
 from rxjobs.sources.low_water import LowWater
-from rxjobs.sources.outcomes import DeadLetters, Outcomes, is_about_a_value
+from rxjobs.sources.outcomes import DeadLetters, Outcomes, are_plain, is_about_a_value
 from rxjobs.store.encoding import instant, plain, to_json
 from rxjobs.store.patience import PASSING, patiently
 from rxjobs.store.store import FROM_THE_START, Marks
@@ -127,20 +127,24 @@ class PostgresSource:
             except BaseException:
                 node.circuits.settled(row["id"] for row in probes)
                 raise
-            jobs: list[Job] = []
-            unread: list[Finished] = []
-            for place, row in enumerate(rows, 1):
-                if place % FAIR == 0:  # what others on the loop wait for does not wait for all of them
-                    await let_others()
-                job = self._job(row)
-                if isinstance(job, Job):
-                    jobs.append(job)
-                else:
-                    unread.append(self._ended(job))
-            node.looks.controls.hold(self.queue, len(rows))
-            if unread:
-                await self._settle(unread, self._outcomes.write)
-            return jobs
+            return await self._read(rows)
+
+    async def _read(self, rows: Sequence[asyncpg.Record]) -> list[Job]:
+        """Claimed rows as jobs; those that cannot be read have ended."""
+        jobs: list[Job] = []
+        unread: list[Finished] = []
+        for place, row in enumerate(rows, 1):
+            if place % FAIR == 0:  # what others on the loop wait for does not wait for all of them
+                await let_others()
+            job = self._job(row)
+            if isinstance(job, Job):
+                jobs.append(job)
+            else:
+                unread.append(self._ended(job))
+        self._node.looks.controls.hold(self.queue, len(rows))
+        if unread:
+            await self._settle(unread, self._outcomes.write)
+        return jobs
 
     async def has_waited(self, seconds: float) -> bool:
         """Whether a job that it could give has been ready for longer than so many seconds; none could while its queue is paused.
@@ -169,6 +173,35 @@ class PostgresSource:
         Raises Unwritten with those that there is no room for.
         """
         await self._settle(finished, self._outcomes.write_what_fits)
+
+    def may_exchange(self, finished: Sequence[Finished]) -> bool:
+        """Whether jobs can be claimed with these outcomes: of a queue that is not limited, with outcomes as most are."""
+        node = self._node
+        if self._pace is not None or not are_plain(finished):
+            return False
+        return bool(node.startable(self.types)) and not node.startable(self.types, as_probes=True)
+
+    async def exchange(self, finished: list[Finished], n: int) -> list[Job]:
+        """Write outcomes down and claim up to n jobs, in one transaction; raises what `settle` and `fetch` would wait out."""
+        node, where, ids = self._node, self._where, [one.job.id for one in finished]
+        node.circuits.settled(ids)
+        types, attempt = node.startable(self.types), finished[0].job.attempt
+        marks = self.low_water.begin(types)
+        with node.store.claiming():
+            if where.tags or where.args:
+                narrowed = where.tags, self._args
+                exchange = node.store.exchange_jobs_where(self.queue, n, types, node.id, *narrowed, ids, attempt, marks)
+            else:
+                exchange = node.store.exchange_jobs(self.queue, n, types, node.id, ids, attempt, marks)
+            written, rows = await exchange
+            await node.dead_letters.examined(finished)
+            node.looks.controls.hold(self.queue, -len(finished))
+            rows.sort(key=_urgency)
+            self.low_water.claimed(marks, rows, n)
+            jobs = await self._read(rows)
+            if written < len(finished):
+                await patiently("looking for outcomes that changed nothing", lambda: self._outcomes.report_stale(finished))
+            return jobs
 
     async def _settle(self, finished: list[Finished], write: Write) -> None:
         self._node.circuits.settled(one.job.id for one in finished)
@@ -266,7 +299,7 @@ class PostgresSource:
         return low_water.looked(marks, is_ready, seconds)
 
     def _job(self, row: asyncpg.Record) -> Job | Finished:
-        id_, type_, priority, attempt, max_attempts, inserted_at, scheduled_at, attempted_at, stored, meta, tags, errors = row
+        id_, type_, priority, attempt, max_attempts, inserted_at, scheduled_at, attempted_at, stored, meta, tags, errors, *_ = row
         definition = self._node.definitions[type_]
         args, payload, error = self._arguments(definition, stored)
         # replaced in one that is there: Python takes 3 µs more for a call with more than 15 keywords

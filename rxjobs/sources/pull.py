@@ -31,8 +31,8 @@ def pull(source: Source, *, max_demand: int | Autoscale, min_demand: int | None 
     """The jobs of a source, asked for as there is room for them.
 
     Never more than `max_demand` jobs are held, which is fetched and not yet acked. The source is asked when at most
-    `min_demand` (default: half) are held, for no more than there is room, one fetch at a time. `max_demand` is a number, or follows
-    the load: `rj.autoscale(1, 10)`.
+    `min_demand` (default: half) are held, for no more than there is room, one fetch at a time; or in one step with the ack
+    that makes the room, where it can do both. `max_demand` is a number, or follows the load: `rj.autoscale(1, 10)`.
 
         demand    3 ──────────── 2 ──────── 3
         source    a b c          d e        f g h
@@ -72,7 +72,9 @@ class _Pulling:
         self._may_have_more = True  # sources are asked on start: a wake sent before was not heard
         self._trigger = DEMAND
         self._asked = 0, DEMAND, 0
-        """How many jobs were asked for last, why, and when: by this process's own clock, ns."""
+        """How many jobs were asked for last by a fetch, why, and when: by this process's own clock, ns."""
+        self._is_flowing = False
+        """Whether all that was asked for last was there."""
         self._is_resting = False
         self._was_woken = False
         """Whether a notification came meanwhile."""
@@ -91,7 +93,7 @@ class _Pulling:
             scheduler=self._scope.scheduler,
         )  # fmt: skip
         stop = self._scope.on_stop(self._stop)
-        self._joined = self._ledger.join(self._room)
+        self._joined = self._ledger.join(self)
         controls, load = self._follow(self._ledger.source), self._follow_load()
         self._ask()
         return CompositeDisposable(wakes, stop, controls, load, Disposable(self._dispose))
@@ -143,7 +145,7 @@ class _Pulling:
             self._was_woken = False
             self._wake(NOTIFY)
 
-    def _room(self, must_ask: bool) -> None:
+    def room(self, must_ask: bool) -> None:
         """Jobs were acked. Asked once more as demand rises past the mark, even of a source that had nothing left to give."""
         demand = self._ledger.demand
         if must_ask or demand.held <= demand.min_demand < self._held_before:
@@ -152,33 +154,46 @@ class _Pulling:
         self._held_before = demand.held
         self._ask()
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether it takes jobs, and its source may have more."""
+        return not self._ended and (self._may_have_more or self._is_flowing)
+
+    def asked(self) -> None:
+        """The source is asked with outcomes that are written down."""
+        self._may_have_more = False
+
+    def exchanged(self, jobs: list[Job], asked: int, began: int) -> None:
+        """So it answers."""
+        self._take(jobs, asked, DEMAND, began)
+
     def _ask(self) -> None:
         self._ledger.send_if_stuck()
         free = self._ledger.room
-        if self._ended or self._ledger.is_fetching or not self._may_have_more or not free or self._ledger.is_paused:
+        if self._ended or self._ledger.is_asked or not self._may_have_more or not free or self._ledger.is_paused:
             return
         self._may_have_more = False
         self._asked = free, self._trigger, now()
-        self._ledger.fetch(free, lambda jobs: self._fetched(jobs, free), self._failed_to_fetch)
+        self._ledger.fetch(free, self._fetched, self._failed_to_fetch)
 
-    def _tell(self, jobs: list[Job], error: BaseException | None = None) -> None:
-        requested, trigger, began = self._asked
-        tell_fetched(self._ledger.emit, self._ledger.source, requested, jobs, trigger, began, error)
+    def _fetched(self, jobs: list[Job]) -> None:
+        self._take(jobs, *self._asked)
 
-    def _fetched(self, jobs: list[Job], asked: int) -> None:
-        self._tell(jobs)
+    def _take(self, jobs: list[Job], asked: int, trigger: str, began: int) -> None:
+        tell_fetched(self._ledger.emit, self._ledger.source, asked, jobs, trigger, began)
         if self._ended or self._ledger.is_paused:
             self._ledger.give_back(jobs, "its pipeline was stopped" if self._ended else "its queue is paused")
             self._ledger.tell_room()
             return
         fetched = now()
         self._full.fetched(asked, len(jobs))
-        if not jobs and self._asked[1] == NOTIFY:
+        if not jobs and trigger == NOTIFY:
             self._rest()
         if len(jobs) > asked:
             self._ledger.give_back(jobs[asked:], "its source gave more jobs than it was asked for")
             jobs = jobs[:asked]
-        if len(jobs) == asked:
+        self._is_flowing = len(jobs) == asked
+        if self._is_flowing:
             self._may_have_more = True
             self._trigger = DEMAND
         goes_on = bool(self._fetched_jobs)
@@ -187,7 +202,7 @@ class _Pulling:
         self._ask()  # before what came is handed on, so that PostgreSQL and this process work at the same time
         if goes_on:
             return
-        if self._ledger.is_fetching:
+        if self._ledger.is_asked:
             self._scope.scheduler.later(0, self._emit_some)
         else:
             self._emit_some()
@@ -219,7 +234,8 @@ class _Pulling:
             let_go(self._fetched_jobs.popleft(), reason)
 
     def _failed_to_fetch(self, error: BaseException) -> None:
-        self._tell([], error)
+        requested, trigger, began = self._asked
+        tell_fetched(self._ledger.emit, self._ledger.source, requested, [], trigger, began, error)
         self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
         self._ledger.tell_room()
 

@@ -143,6 +143,32 @@ class Store(
         with self._answered():
             return await self._run("fetch_limited", queue, n, types, node, tags, args, self.max_stored_bytes, *marks)
 
+    async def exchange_jobs(
+        self, queue: str, n: int, types: Sequence[str], node: UUID, ids: Sequence[int], attempt: int, marks: Marks = FROM_THE_START
+    ) -> tuple[int, Rows]:
+        """As ack_completed and fetch_jobs in one transaction; gives how many were written down, and the rows that were claimed."""
+        if marks is not FROM_THE_START:
+            return await self.exchange_jobs_where(queue, n, types, node, (), "{}", ids, attempt, marks)
+        with self._answered():
+            return self._exchanged(
+                ids, await self._run("exchange_jobs", queue, n, types, node, self.max_stored_bytes, ids, attempt)
+            )
+
+    async def exchange_jobs_where(
+        self, queue: str, n: int, types: Sequence[str], node: UUID, tags: Sequence[str], args: str, ids: Sequence[int],
+        attempt: int, marks: Marks = FROM_THE_START,
+    ) -> tuple[int, Rows]:  # fmt: skip
+        """As ack_completed and fetch_jobs_where in one transaction."""
+        claim = queue, n, types, node, tags, args, self.max_stored_bytes, *marks
+        with self._answered():
+            return self._exchanged(ids, await self._run("exchange_jobs_where", *claim, ids, attempt))
+
+    def _exchanged(self, ids: Sequence[int], rows: Rows) -> tuple[int, Rows]:
+        written = rows[0]["written"]
+        if written == len(ids):
+            self._acked(set(ids))
+        return written, rows if rows[0]["id"] is not None else []
+
     async def ready_behind(
         self, queue: str, types: Sequence[str], tags: Sequence[str], args: str, marks: Marks
     ) -> tuple[bool, float]:

@@ -2,6 +2,7 @@ import asyncio
 from collections import Counter
 
 import asyncpg
+import msgspec
 import pytest
 from reactivex.subject import Subject
 
@@ -152,6 +153,73 @@ async def test_an_ack_whose_answer_was_lost_is_no_stale_one(connection, source, 
     await source.settle(finished[:1])
     assert [event for event in events if isinstance(event, JobStale)] == []
     assert await states(connection) == after
+
+
+async def test_in_an_exchange_too_an_outcome_that_is_not_this_nodes_changes_nothing_and_is_told(connection, source, events, caplog):
+    await fill(connection, "work", 4, queue="mail")
+    jobs = await source.fetch(3)
+    await connection.execute("UPDATE rxjobs.live_jobs SET node = gen_random_uuid() WHERE id = $1", jobs[0].id)
+    finished = [Finished(job, rj.Complete()) for job in jobs]
+    assert source.may_exchange(finished)
+    (after,) = await source.exchange(finished, 2)
+    assert after.id not in {job.id for job in jobs}
+    assert await states(connection) == [("executing", 1)] + [("completed", 1)] * 2 + [("executing", 1)]
+    assert [event.job.id for event in events if isinstance(event, JobStale)] == [jobs[0].id]
+    assert caplog.text.count("its outcome") == 1
+
+
+async def test_an_exchange_whose_answer_was_lost_is_settled_again_without_a_change(app, connection, source, events):
+    await fill(connection, "work", 4, queue="mail")
+    finished = [Finished(job, rj.Complete()) for job in await source.fetch(3)]
+    await source.exchange(finished, 2)
+    assert app.dead_letters.witness.completed == 3
+    await source.settle(finished)
+    await source.exchange(finished, 2)
+    assert [event for event in events if isinstance(event, JobStale)] == []
+    assert await states(connection) == [("completed", 1)] * 3 + [("executing", 1)]
+
+
+async def test_outcomes_that_need_more_than_a_row_moved_are_written_by_themselves(app, connection, source):
+    app.job(name="keeps", queue="mail", record=True)(work)
+    await fill(connection, "work", 4, queue="mail")
+    first, second, third, fourth = [Finished(job, rj.Complete()) for job in await source.fetch(4)]
+    assert source.may_exchange([first, second])
+    assert not source.may_exchange([first, Finished(second.job, rj.Retry(1.0))])
+    assert not source.may_exchange([third, Finished(msgspec.structs.replace(fourth.job, attempt=2), rj.Complete())])
+    assert not source.may_exchange(
+        [Finished(msgspec.structs.replace(first.job, definition=app.definition("keeps")), rj.Complete())]
+    )
+
+
+async def test_connections_that_are_ended_while_jobs_are_exchanged_lose_and_double_none(app, connection, source, monkeypatch):
+    """One that is ended after its commit has acked jobs, and claimed some, without anybody knowing."""
+    monkeypatch.setattr("rxjobs.ledger.REST_SECONDS", 0.0)
+    ran, counts = Counter[int](), Counter[str]()
+
+    @app.job(name="counted", queue="mail")
+    async def counted(n: int) -> None:
+        ran[n] += 1
+
+    exchange = app.store.exchange_jobs
+
+    async def counting(*args):
+        counts["exchanges"] += 1
+        return await exchange(*args)
+
+    app.store.exchange_jobs = counting
+    await fill(connection, "counted", 3_000, queue="mail", args_sql="json_build_object('n', n)")
+    pipeline = rj.pull(source, max_demand=20).pipe(rj.execute(concurrency=20), rj.ack())
+    end = """
+        SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%and claim up to%' AND state = 'active'
+    """
+    async with app.running(pipeline):
+        ended = 0
+        while not await connection.fetchval("SELECT count(*) = 3000 FROM rxjobs.finished_jobs WHERE state = 'completed'"):
+            ended += 0 if ended > 20 else await connection.fetchval(end)
+    assert ended
+    assert counts["exchanges"] > 20
+    assert ran == dict.fromkeys(range(3_000), 1)
 
 
 async def test_a_row_that_cannot_be_read_is_a_dead_letter_and_the_rest_is_fetched(connection, source, events):

@@ -117,6 +117,15 @@ async def test_the_hot_statements_never_read_a_table_in_full(filled):
     assert len(rows) == BATCH
     assert not tables_read_in_full(completing)
 
+    for name, narrowed in (("exchange_jobs", ()), ("exchange_jobs_where", ([], "{}"))):
+        _, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096)
+        marks = FROM_THE_START if narrowed else ()
+        claim = "mail", BATCH, ["work"], node, *narrowed, 4096, *marks
+        exchanging, rows = await plan(filled, name, *claim, [row["id"] for row in claimed], 1)
+        assert (len(rows), {row["written"] for row in rows}) == (BATCH, {BATCH})
+        assert not tables_read_in_full(exchanging)
+        assert all("Sort" not in one["Node Type"] for one in exchanging)
+
     _, claimed = await plan(filled, "fetch_jobs", "mail", BATCH, ["work"], node, 4096)
     kinds = [Complete(), Retry(30.0, "bad", Failure("E", "m")), Snooze(5), Discard()]
     ended = [
