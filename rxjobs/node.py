@@ -152,6 +152,7 @@ class Node:
             if how.listen_dsn:
                 stack.push_async_callback(_cancel, spawn(scheduler.loop, tell_if_deaf(listener.database, self._store.database)))
             stack.push_async_callback(_cancel, spawn(scheduler.loop, listener.listen()))
+            await listener.begun()
         # whoever dies may have led: another must lead by the time that the lease is over
         leading = min(how.leader_seconds, how.lease_seconds / 2)
         leadership = Leadership(self.id, leading, self._events.emit)

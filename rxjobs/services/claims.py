@@ -30,13 +30,13 @@ def lost_claims(
     """
     before: datetime | None = None
     on_their_way: frozenset[object] = frozenset()
-    looked_at = 0.0
+    looked_at = time.monotonic()  # of what it has claimed before it began there is nothing
     lost_at_last_look = looked_for = 0
 
     async def once() -> int:
         nonlocal before, on_their_way, looked_at, lost_at_last_look, looked_for
         lost, now = store.lost_answers, time.monotonic()
-        is_due = before is None or looked_for < lost or now >= looked_at + seldom_seconds
+        is_due = looked_for < lost or now >= looked_at + seldom_seconds
         if not is_due or on_their_way & store.claims:
             return 0
         ids, instant = await patiently("looking for lost claims", lambda: store.lost_claims(node, held(), before))

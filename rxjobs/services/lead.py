@@ -19,6 +19,8 @@ log = logging.getLogger("rxjobs.lead")
 
 MARGIN = 0.2
 """The part of its time, at the end, in which a leader no longer acts: its clock and the server's need not run alike."""
+SHARE = 0.46
+"""The part of its time after which it asks anew: should that fail for as long again, nobody else has had its place yet."""
 
 Clock = Callable[[], float]
 
@@ -52,7 +54,7 @@ class Leadership:
 
 
 def lead(store: Store, leadership: Leadership, seconds: float, clock: Clock = time.monotonic) -> Observable[int | None]:
-    """The term in which this node leads, or None, asked again twice in the time that a leader has."""
+    """The term in which this node leads, or None, asked again twice in the time that a leader has, before its end."""
 
     async def ask() -> tuple[int | None, float]:
         at = clock()  # before the question: the server counts from its answer
@@ -67,4 +69,4 @@ def lead(store: Store, leadership: Leadership, seconds: float, clock: Clock = ti
         await maintained(leadership.emit, "elect", elect)
         return leadership.term
 
-    return every(lambda: seconds / 2, once)
+    return every(lambda: SHARE * seconds, once)

@@ -14,6 +14,9 @@ from rxjobs.store.store import Store
 
 log = logging.getLogger("rxjobs.notifications")
 
+STANDBY_SECONDS = 1.0
+CALM = 3
+"""So much less often it is looked at while none of it is taken."""
 FULL = 0.5
 """The part of the room from which on rxjobs notifies nobody, since where all of it is taken, whoever notifies is refused."""
 ADVICE = (
@@ -27,20 +30,21 @@ def room(store: Store, leadership: Leadership, *, emit: Emit, every_seconds: flo
 
     That notifying has ceased is told of once, and that it has begun again.
     """
-    is_full = False
+    is_full, wait = False, STANDBY_SECONDS
 
     async def once() -> float:
-        nonlocal is_full
+        nonlocal is_full, wait
         if leadership.term is None:  # somebody else looks
-            is_full = False
+            is_full, wait = False, min(STANDBY_SECONDS, every_seconds)
             return 0.0
         usage = float((await patiently("looking at the room for notifications", store.describe_server))["notifications"])
+        wait = every_seconds if usage else CALM * every_seconds
         if (usage >= FULL) is not is_full:
             is_full = not is_full
             (_tell_full if is_full else _tell_resumed)(usage, emit)
         return usage
 
-    return every(lambda: every_seconds, once)
+    return every(lambda: wait, once)
 
 
 def _tell_full(usage: float, emit: Emit) -> None:

@@ -119,11 +119,14 @@ class _Pulling:
 
     def _obey(self, control: Control) -> None:
         """What has not begun when its queue is paused goes back, also from where it waits for its turn; what runs may end."""
-        self._ledger.demand.resize(control.max_demand)
+        demand = self._ledger.demand
+        before = demand.max_demand, self._ledger.is_paused
+        demand.resize(control.max_demand)
         self._ledger.is_paused = control.is_paused
         if control.is_paused:
             self._scope.recall(self._ledger)
-        self._wake()
+        if before != (demand.max_demand, control.is_paused):  # what is known first is most often that nothing is asked
+            self._wake()
 
     def _wake(self, trigger: str = DEMAND) -> None:
         if trigger == NOTIFY and self._is_resting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -17,7 +18,7 @@ log = logging.getLogger("rxjobs.database")
 PING_SECONDS = 4.0
 """How often a silent connection is asked whether it is still there; a black hole is noticed after twice as long."""
 ANSWER_SECONDS = 3.0
-CLOSE_SECONDS = 1.0
+BEGIN_SECONDS = CLOSE_SECONDS = 1.0
 
 
 class Listener:
@@ -32,6 +33,7 @@ class Listener:
         self._heard = heard
         self._connection: Connection | None = None
         self._is_asked = self._has_answered = False
+        self._has_begun = asyncio.Event()
         self.connections = self.messages = 0
         """How often it began to listen, and how many notifications came."""
 
@@ -50,6 +52,11 @@ class Listener:
             except Exception:
                 log.exception("new jobs cannot be listened for, which is tried again; the poll finds them meanwhile")
                 await asyncio.sleep(PING_SECONDS)
+
+    async def begun(self) -> None:
+        """Wait until it listens for the first time, or a moment: whoever asks before is to ask again then."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_begun.wait(), BEGIN_SECONDS)
 
     @property
     def is_free(self) -> bool:
@@ -76,6 +83,7 @@ class Listener:
             self._connection = connection
             self.connections += 1
             self._heard(None)
+            self._has_begun.set()
             await self._stay(lost)
         finally:
             self._connection = None

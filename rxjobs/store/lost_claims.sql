@@ -1,12 +1,13 @@
 -- Give back the jobs that node $1 has claimed without knowing it, since the answer was lost: all that it claimed before $3 (NULL for
 -- none) but for those it holds ($2). The attempt did not begin, so it is given back. $4 channel to notify, or NULL.
 -- Those that were asked to be cancelled meanwhile are.
+-- Numbers go to and fro as text: for an array of them the driver looks three times what that is, on every connection.
 -- Returns the ids, and this server's time. Reads the whole table unless $3 is NULL: to be asked when an answer was lost.
 WITH lost AS MATERIALIZED (
     SELECT id, cancel_at IS NOT NULL AS is_cancelled
     FROM {schema}.live_jobs
     WHERE $3::timestamptz IS NOT NULL
-      AND node = $1 AND state = 'executing' AND NOT id = ANY ($2::bigint[])
+      AND node = $1 AND state = 'executing' AND id <> ALL (ARRAY(SELECT held::bigint FROM unnest($2::text[]) AS held))
       AND attempted_at < $3::timestamptz
     FOR UPDATE
 ), gone AS (
@@ -30,4 +31,4 @@ WITH lost AS MATERIALIZED (
     FROM (SELECT DISTINCT queue FROM changed) AS queues
     WHERE $4 IS NOT NULL AND (SELECT pg_notification_queue_usage()) < 0.5
 )
-SELECT ARRAY(SELECT id FROM changed UNION ALL SELECT id FROM kept) AS ids, (SELECT count(*) FROM woken) AS woken, now() AS now
+SELECT ARRAY(SELECT id::text FROM changed UNION ALL SELECT id::text FROM kept) AS ids, (SELECT count(*) FROM woken) AS woken, now() AS now

@@ -260,8 +260,8 @@ class Store(
 
     async def lost_claims(self, node: UUID, held: Iterable[int], before: datetime | None) -> tuple[set[int], datetime]:
         """Give back what a node has claimed without knowing it; gives the ids, and PostgreSQL's time."""
-        (row,) = await self._run("lost_claims", node, list(held), before, self._notify)
-        return set(row["ids"]), row["now"]
+        (row,) = await self._run("lost_claims", node, list(map(str, held)), before, self._notify)
+        return set(map(int, row["ids"])), row["now"]
 
     async def queue_depths(self) -> Rows:
         """How many jobs stand in each queue and state, of finished ones the dead letters only, and how long the oldest waited."""
