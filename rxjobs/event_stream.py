@@ -49,7 +49,7 @@ class EventStream(Observable[Event]):
 
     def emit(self, event: Event) -> None:
         """Tell every listener. Never raises."""
-        self._tell(self._listeners, event)
+        self.tell(self._listeners, event)
 
     def run_began(self, job: Job, queue_time: int, at: int) -> None:
         """Tell every listener that a run began, at that instant by this process's own clock, ns. Never raises."""
@@ -59,7 +59,7 @@ class EventStream(Observable[Event]):
             except BaseException:  # as below
                 self._raised(listener, JobStarted.name)
         if self._without_runs:
-            self._tell(self._without_runs, JobStarted(job=job.told, queue_time=queue_time, monotonic_time=at))
+            self.tell(self._without_runs, JobStarted(job=job.told, queue_time=queue_time, monotonic_time=at))
 
     def run_stopped(self, job: Job, outcome: Outcome, queue_time: int, duration: int) -> None:
         """Tell every listener that a run ended without a failure. Never raises."""
@@ -70,9 +70,10 @@ class EventStream(Observable[Event]):
                 self._raised(listener, JobStopped.name)
         if self._without_runs:
             stopped = JobStopped(job=job.told, duration=duration, queue_time=queue_time, outcome=outcome)
-            self._tell(self._without_runs, stopped)
+            self.tell(self._without_runs, stopped)
 
-    def _tell(self, listeners: tuple[Listener, ...], event: Event) -> None:
+    def tell(self, listeners: tuple[Listener, ...], event: Event) -> None:
+        """Tell these listeners. Never raises."""
         for listener in listeners:
             try:
                 listener(event)

@@ -103,7 +103,7 @@ def _where(frame: FrameType | None) -> list[str]:
 def _told_in(frame: FrameType | None) -> Event | None:
     """The event that a listener in a thread is being told of."""
     while frame is not None:
-        if frame.f_code is EventStream.emit.__code__:
+        if frame.f_code is EventStream.tell.__code__:
             event: Event = frame.f_locals["event"]
             return event
         frame = frame.f_back
