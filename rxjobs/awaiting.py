@@ -20,7 +20,7 @@ from reactivex.disposable import CompositeDisposable, Disposable
 from reactivex.scheduler.eventloop import AsyncIOScheduler, AsyncIOThreadSafeScheduler
 
 from rxjobs.errors import NotOpen
-from rxjobs.stopping import STOP, has_begun, is_wish_to_stop, keep, leave_behind, spawn
+from rxjobs.stopping import STOP, begin, has_begun, is_wish_to_stop, keep, leave_behind
 
 log = logging.getLogger("rxjobs")
 
@@ -158,7 +158,7 @@ class Awaited(Generic[A, B]):
                 self._told.add(task)
                 task.add_done_callback(self._told.discard)
                 if not has_begun(task):
-                    self._running -= 1
+                    self._has_ended(task)
                     self._leftover(item)
                 task.cancel(STOP)
         if self._running < was_running:
@@ -191,32 +191,42 @@ class Awaited(Generic[A, B]):
 
     def _start(self, item: A) -> None:
         self._running += 1
-        task = spawn(self._loop, self._run(item), self._context.copy())
+        task = begin(self._loop, self._run(item), self._context.copy())
         if not task.done():
             self._tasks[task] = item
-            task.add_done_callback(self._tasks.pop)
+            _working.add(self)
 
     async def _run(self, item: A) -> None:
         try:
             result = await self._work(item)
         except BaseException as error:  # only broken machinery raises: a job's own failure is a result
-            self._running -= 1
+            self._has_ended(asyncio.current_task())
             self._leftover(item)
             if not isinstance(error, asyncio.CancelledError):
                 self._break(error)
         else:
-            self._running -= 1
-            if self._detached:
-                self._leftover(result)
-            else:
-                try:
-                    self._observer.on_next(result)
-                except Exception as error:
-                    self._break(error)
+            self._has_ended(asyncio.current_task())
+            self._hand_out(result)
         if self._waiting:
             self._start_waiting()
         if self._ended:
             self._complete_if_idle()
+
+    def _has_ended(self, task: asyncio.Task[None] | None) -> None:
+        self._running -= 1
+        if task in self._tasks:  # one that never waited is not
+            del self._tasks[task]
+            if not self._tasks:
+                _working.discard(self)
+
+    def _hand_out(self, result: B) -> None:
+        if self._detached:
+            self._leftover(result)
+            return
+        try:
+            self._observer.on_next(result)
+        except Exception as error:
+            self._break(error)
 
     def _start_waiting(self) -> None:
         # the outermost call starts them all: a task that is done at once would start the next one inside itself, and so on
@@ -236,6 +246,10 @@ class Awaited(Generic[A, B]):
     def _complete_if_idle(self) -> None:
         if self._ended and not self._running and not self._waiting and not self._detached:
             self._observer.on_completed()
+
+
+_working: set[Awaited[Any, Any]] = set()
+"""Those whose tasks run: asyncio itself holds tasks weakly."""
 
 
 def conflate_map(work: Callable[[list[A]], Coroutine[Any, Any, list[B]]]) -> Callable[[Observable[A]], Observable[B]]:

@@ -32,15 +32,20 @@ T = TypeVar("T")
 
 if sys.version_info >= (3, 12):
 
-    def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
-        """Start a task at once: one that never waits is done before this returns."""
-        task = asyncio.Task(work, loop=loop, context=context, eager_start=True)
-        return task if task.done() else keep(task)
+    def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
+        """Start a task at once: one that never waits is done before this returns. Any other is to be held until it is."""
+        return asyncio.Task(work, loop=loop, context=context, eager_start=True)
 else:
 
-    def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
-        """Start a task."""
-        return keep(loop.create_task(work, context=context))
+    def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
+        """Start a task, which is to be held until it is done."""
+        return loop.create_task(work, context=context)
+
+
+def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
+    """Start a task, at once where Python can, and hold it until it is done."""
+    task = begin(loop, work, context)
+    return task if task.done() else keep(task)
 
 
 def keep(task: asyncio.Task[T]) -> asyncio.Task[T]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 from reactivex.subject import Subject
@@ -33,3 +35,32 @@ async def test_what_is_stopped_is_let_go_and_makes_room_whether_it_has_begun_or_
     assert sorted(left) == ["a", "b"]
     assert emitted == ["C", "end"]
     assert awaited.running == []
+
+
+async def test_what_waits_is_held_until_it_has_ended_and_no_longer():
+    """asyncio holds tasks weakly: one that only the code knows which it waits for would be gone with the next garbage."""
+    left, futures = list[str](), list[weakref.ref[asyncio.Future[str]]]()
+
+    async def work(item: str) -> str:
+        future = asyncio.get_running_loop().create_future()
+        futures.append(weakref.ref(future))
+        return await future
+
+    awaited = Awaited(work, 2, Subject[str](), scheduler_here(), left.append)
+    awaited.add("a")
+    awaited.add("b")
+    await asyncio.sleep(0)
+    awaited.detach(cancel=False)
+    held = weakref.ref(awaited)
+    del awaited
+    gc.collect()
+    for future, item in zip(futures, "AB", strict=True):
+        found = future()
+        assert found is not None
+        found.set_result(item)
+        del found
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    gc.collect()
+    assert left == ["A", "B"]
+    assert held() is None

@@ -62,7 +62,7 @@ async def test_a_job_that_does_nothing_takes_one_task_and_so_many_calls(app, nam
     await calls_of(app, name, 100)  # what is done once is done
     few, many = await calls_of(app, name, 400), await calls_of(app, name, 1_400)
     each = {function: (many[function] - few[function]) / 1_000 for function in many}
-    assert each["spawn"] == 1
+    assert each["begin"] == 1
     assert each["Metrics.began"] == each["Metrics.ended"] == 1
     assert each["Metrics.hear"] == 0  # no event is made that nobody else hears
     assert each["Hold.__del__"] == 1
