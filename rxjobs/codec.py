@@ -97,7 +97,7 @@ class PlainCodec:
 
     def open(self, stored: str, type: str) -> str:
         """The payload itself; raises MissingKey for one that another app has encrypted."""
-        if (sealed := read_sealed(stored)) is not None:
+        if MARK in stored and (sealed := read_sealed(stored)) is not None:
             raise _missing(type, sealed.key, "no keys: give it App(codec=rj.EncryptedCodec(keys=...))")
         return stored
 
