@@ -52,6 +52,7 @@ class Ledger:
         self._aside = Aside(scheduler, self._gather)
         self._writing: Task[None] | None = None
         """The write on its way, or the last one where that failed and is tried again after a while."""
+        self._exchanging_source = source if isinstance(source, Exchanging) else None
         self._exchanges: list[Exchange] = []
         self._exchanges_from = 0.0
         """When the next exchange may begin, by the loop's clock."""
@@ -287,8 +288,8 @@ class Ledger:
 
     def _exchange(self) -> Exchange | None:
         """What to fetch with what is about to be written down, where that makes room to ask for jobs."""
-        source, demand, settling = self.source, self.demand, self._in_write
-        if not isinstance(source, Exchanging) or self.is_paused or len(self._exchanges) == AT_ONCE:
+        source, demand, settling = self._exchanging_source, self.demand, self._in_write
+        if source is None or self.is_paused or len(self._exchanges) == AT_ONCE:
             return None
         if self._scheduler.loop.time() < self._exchanges_from:
             return None
