@@ -30,7 +30,7 @@ KINDS = {
     "rate of keys": Limits(by="args.tenant", each_rate=Rate(10**9, 1.0, burst=10**9)),
     "shared by keys": Limits(by="args.tenant", is_shared=True),
 }
-ROWS = 3_000
+TURNS = 30
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
 
 
@@ -54,16 +54,16 @@ async def measure(dsn: str, n: int, keys: int, rounds: int) -> None:
         for _ in range(rounds):
             await connection.execute("TRUNCATE rxjobs.live_jobs, rxjobs.finished_jobs")
             for queue in KINDS:
-                await fill(connection, "work", ROWS, queue=queue, args_sql=f"json_build_object('tenant', 't' || n % {keys})")
+                await fill(connection, "work", TURNS * n, queue=queue, args_sql=f"json_build_object('tenant', 't' || n % {keys})")
             await connection.execute("VACUUM ANALYZE rxjobs.live_jobs")
-            for turn in range(ROWS // n):
+            for turn in range(TURNS):
                 for queue in random.sample(list(KINDS), len(KINDS)):
                     pids = [row["pid"] for row in await connection.fetch(SESSIONS)]
                     before, since = processor_seconds(pids), time.perf_counter()
                     if KINDS[queue] == NONE:
                         claimed = await store.fetch_jobs(queue, n, ["work"], node)
                     else:
-                        claimed = await store.fetch_limited(queue, n, ["work"], node, [], "{}")
+                        claimed = await store.fetch_limited(queue, n, ["work"], node, [], "{}", by_keys=KINDS[queue].by is not None)
                     if turn > 5:  # plans are made by then
                         took[queue].append(time.perf_counter() - since)
                         used[queue].append(processor_seconds(pids) - before)

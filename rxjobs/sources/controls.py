@@ -54,6 +54,10 @@ class Controls:
         for queue, control in self.known.items():
             self._tell(queue, before.get(queue, AS_IS_DECLARED), control)
 
+    def is_by_keys(self, queue: str) -> bool:
+        """Whether a queue is known to be limited by keys."""
+        return self.limits.get(queue, NONE).by is not None
+
     def changed_limits(self, limited_at: Mapping[str, datetime]) -> list[str]:
         """The queues whose limits may be others than they were when they were read, by when they were changed at the latest."""
         return sorted(queue for queue, at in limited_at.items() if self._read_at.get(queue) != at)

@@ -271,7 +271,8 @@ class PostgresSource:
     async def _claim(self, n: int, types: Sequence[str], marks: Marks) -> list[asyncpg.Record]:
         store, where = self._node.store, self._where
         if self._pace is not None:
-            return await store.fetch_limited(self.queue, n, types, self._node.id, where.tags, self._args, marks)
+            by_keys = self._node.looks.controls.is_by_keys(self.queue)
+            return await store.fetch_limited(self.queue, n, types, self._node.id, where.tags, self._args, marks, by_keys=by_keys)
         if where.tags or where.args:
             return await store.fetch_jobs_where(self.queue, n, types, self._node.id, where.tags, self._args, marks)
         return await store.fetch_jobs(self.queue, n, types, self._node.id, marks)

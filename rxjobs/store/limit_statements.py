@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from hashlib import md5
 from typing import Any
 
 import asyncpg
 import msgspec
 
-from rxjobs.store.asking import Asking
+from rxjobs.store.asking import Asking, Rows
 from rxjobs.store.database import Connection
+from rxjobs.store.statements import statement
 
 SLOWEST, FASTEST = 1.0, 0.02
 """Seconds after which a claim that a rate has held back is made again."""
@@ -125,6 +128,17 @@ class LimitStatements(Asking):
                 "the table of jobs for 2 s. Nothing was changed: try again when it has ended"
             ) from error
 
+    async def fetch_by_keys(self, queue: str, *args: Any) -> Rows | None:
+        """Claim from a queue that is limited by keys; gives None where it is so no more."""
+        try:
+            return await self.database.fetch(_of_queue("fetch_by_keys", self.schema, queue), *args, on="claims")
+        except asyncpg.UndefinedFunctionError:
+            return None
+        except asyncpg.InternalServerError as error:
+            if "cache lookup failed for function" not in str(error):
+                raise
+            return None  # it was done away with in this moment
+
     async def lock_limits(self, queue: str, connection: Connection) -> None:
         """Let nobody claim from a limited queue until the connection's transaction ends."""
         await self._run("lock_limits", queue, connection=connection)
@@ -132,6 +146,12 @@ class LimitStatements(Asking):
     async def count_running(self, queue: str, connection: Connection) -> None:
         """Have the jobs that run take places, also those that were claimed before their queue was limited."""
         await self._run("count_running", queue, connection=connection)
+
+
+@cache
+def _of_queue(name: str, schema: str, queue: str) -> str:
+    # as PostgreSQL names what it has made for the queue: not to keep anything secret
+    return statement(name, schema).replace("{queue}", md5(queue.encode(), usedforsecurity=False).hexdigest())
 
 
 def _columns(limits: Limits) -> tuple[Any, ...]:

@@ -130,18 +130,17 @@ class Store(
             return await self._run("fetch_jobs_where", queue, n, types, node, tags, args, self.max_stored_bytes, *marks)
 
     async def fetch_limited(
-        self,
-        queue: str,
-        n: int,
-        types: Sequence[str],
-        node: UUID,
-        tags: Sequence[str],
-        args: str,
-        marks: Marks = FROM_THE_START,
-    ) -> Rows:
-        """As fetch_jobs_where, of a limited queue: as far as its limits allow. Gives nothing where it has none."""
+        self, queue: str, n: int, types: Sequence[str], node: UUID, tags: Sequence[str], args: str,
+        marks: Marks = FROM_THE_START, *, by_keys: bool = False,
+    ) -> Rows:  # fmt: skip
+        """As fetch_jobs_where, of a limited queue: as far as its limits allow. Gives nothing where it has none.
+
+        Where it is known to be limited `by_keys` that is found out sooner, and nothing else depends on it.
+        """
+        wanted = queue, n, types, node, tags, args, self.max_stored_bytes
         with self._answered():
-            return await self._run("fetch_limited", queue, n, types, node, tags, args, self.max_stored_bytes, *marks)
+            rows = await self.fetch_by_keys(*wanted) if by_keys else None
+            return await self._run("fetch_limited", *wanted, *marks) if rows is None else rows
 
     async def exchange_jobs(
         self, queue: str, n: int, types: Sequence[str], node: UUID, ids: Sequence[int], attempt: int, marks: Marks = FROM_THE_START

@@ -13,6 +13,7 @@ import pytest
 
 import rxjobs as rj
 from rxjobs.testing import fill
+from tests.numbers import at_least
 from tests.waiting import until
 
 SCRIPT = Path(__file__).with_name("limited.py")
@@ -62,9 +63,9 @@ def four(dsn, start):
     return lambda: [start(dsn, script=SCRIPT, **FAST) for _ in range(4)]
 
 
-@pytest.mark.parametrize(("jobs", "part"), [(200, 0.0), pytest.param(5_000, 0.7, marks=pytest.mark.long)])
-async def test_four_nodes_run_five_jobs_at_once_and_no_more(connection, dsn, four, jobs, part):
-    """And for most of the time no fewer: how much of it is printed, since it depends on what else the machine does."""
+@pytest.mark.parametrize(("jobs", "surely"), [(200, 0.0), pytest.param(5_000, 0.7, marks=pytest.mark.long)])
+async def test_four_nodes_run_five_jobs_at_once_and_no_more(connection, dsn, four, jobs, surely):
+    """And for most of the time no fewer: on a quiet machine, and where there are enough jobs, for 95 % of it."""
     await limited(dsn, concurrency=5)
     workers = four()
     await nodes_run(connection)
@@ -76,7 +77,7 @@ async def test_four_nodes_run_five_jobs_at_once_and_no_more(connection, dsn, fou
     assert len(found) == jobs
     at_five = seconds[5] / (max(run.ended for run in found) - min(run.began for run in found))
     print(f"at five for {at_five:.1%} of the run")
-    assert at_five >= part
+    at_least("part of the time at five", at_five, 0.95 if jobs >= 5_000 else 0.0, surely=surely)
 
 
 async def test_four_nodes_run_two_jobs_of_each_tenant_at_once_and_no_more(connection, dsn, four):

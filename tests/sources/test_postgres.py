@@ -454,10 +454,10 @@ async def test_a_node_that_may_take_no_more_asks_now_and_then(dsn, limit):
     async with app.running(app.source("mail", max_demand=10).pipe(rj.execute(), rj.ack())):
         store, fetch = app.store, app.store.fetch_limited
 
-        async def counting(*args):
+        async def counting(*args, **known):
             nonlocal claims
             claims += 1
-            return await fetch(*args)
+            return await fetch(*args, **known)
 
         store.fetch_limited = counting
         await until(lambda: claims)

@@ -29,7 +29,8 @@ async def limit(store, **limits):
 
 
 async def claim(store, node, n=100, types=("work",), tags=(), args="{}"):
-    return await store.fetch_limited("mail", n, list(types), node, list(tags), args)
+    by_keys = (await store.read_limits("mail")).get("mail", NONE).by is not None
+    return await store.fetch_limited("mail", n, list(types), node, list(tags), args, by_keys=by_keys)
 
 
 def tenants(rows):
@@ -356,7 +357,7 @@ async def test_what_is_lifted_leaves_nothing(connection, store, node):
     left = "SELECT (SELECT count(*) FROM rxjobs.limits) + (SELECT count(*) FROM rxjobs.limit_keys)"
     assert await connection.fetchval(left) == 0
     assert not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_class WHERE relname LIKE 'live_jobs_keys%')")
-    assert not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_proc WHERE proname LIKE 'claim_by_key%')")
+    assert not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_proc WHERE proname LIKE 'claim_of%')")
 
 
 async def test_limits_are_read_as_they_were_saved(store):

@@ -23,6 +23,8 @@ RELEASED = {
     "enqueue": "84611d68fd5db9a7043646f2f99ff97651d76023b5319a026822d4fbfd8f05d6",
     "nodes": "92a14dec995bc13341a5425a38879d3cbed2fb6f6a0a823a09154afa96eebe62",
     "keys": "e2bd7399b688ae1bb10b52b47f4d8d2520437a4d401f35d392b9b11575959859",
+    "turns": "914d4dc56fbaccb56877358ae22a38fff826c8b785c65ec2838611273b657cc9",
+    "limited": "85075eb934d02c9f55c1333d172c899cfe2dbadaf41d440ff32fd78957000cb9",
 }
 """What others may have run already: steps whose text must not change any more; whatever is missing goes into a new one."""
 
@@ -126,22 +128,29 @@ async def test_a_schema_is_brought_up_from_any_older_version(bare, databases):
         databases.give_back(dsn)
 
 
-async def test_a_queue_that_was_limited_by_keys_before_its_claims_were_made_anew_is_claimed_from(bare):
+@pytest.mark.parametrize("version", [9, 10])
+async def test_a_queue_that_was_limited_by_keys_before_its_claims_were_made_anew_is_claimed_from(bare, version):
     await bare.execute(with_schema(migrations._GROUND, "rxjobs"))
     for number, name, sql in migrations.steps():
-        if number < 10:
+        if number <= version:
             await bare.execute(with_schema(sql + migrations._done(number, name), "rxjobs"))
-    await bare.execute("INSERT INTO rxjobs.limits (queue, path, key_concurrency) VALUES ('mail', '{tenant}', 1)")
+    await bare.execute("INSERT INTO rxjobs.limits (queue, path, key_concurrency) VALUES ('mail', '{tenant}', 2)")
     await bare.execute("SELECT rxjobs.index_keys('mail', '{tenant}')")
     await bare.execute(
         "INSERT INTO rxjobs.live_jobs (type, queue, args) SELECT 'work', 'mail', '{\"tenant\": 7}' FROM generate_series(1, 3)"
     )
-    await migrations.migrate(bare, "rxjobs")
     await bare.execute(
         "INSERT INTO rxjobs.nodes (id, label, pid, expires_at) VALUES (gen_random_uuid(), '', 1, now() + interval '1 h')"
     )
-    claim = "SELECT count(*) FROM rxjobs.claim_limited('mail', 9, '{work}', (SELECT id FROM rxjobs.nodes), '{}', '{}', '{}', '{}')"
-    assert [await bare.fetchval(claim) for _ in range(2)] == [1, 0]
+    claim = (
+        "SELECT count(*) FROM rxjobs.claim_limited('mail', $1, '{work}', (SELECT id FROM rxjobs.nodes), '{}', '{}', "
+        "array_fill('-infinity'::timestamptz, '{10}'), array_fill(0, '{10}'))"
+    )
+    assert await bare.fetchval(claim, 1) == 1
+    await migrations.migrate(bare, "rxjobs")
+    assert [await bare.fetchval(claim, 9) for _ in range(2)] == [1, 0]
+    made = await bare.fetch("SELECT proname FROM pg_proc WHERE proname ~ '[0-9a-f]{32}$'")
+    assert [row["proname"][:9] for row in made] == ["claim_of_"]
 
 
 async def test_a_schema_that_the_first_step_made_before_it_was_finished_catches_up(bare, databases):

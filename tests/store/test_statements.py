@@ -1,17 +1,30 @@
 import inspect
 import re
+from contextlib import asynccontextmanager
 
 import pytest
 
 from rxjobs.store.statements import FOLDER, statement, with_schema
 from rxjobs.store.store import Store
 
+MAIL = "b83a886a5c437ccd9ac15473fd6f1788"
+"""The MD5 of a queue's name."""
 FILES = sorted(path.name.removesuffix(".sql") for path in FOLDER.iterdir() if path.name.endswith(".sql"))
+
+
+@asynccontextmanager
+async def nothing_kept(connection):
+    transaction = connection.transaction()
+    await transaction.start()
+    yield
+    await transaction.rollback()
 
 
 @pytest.mark.parametrize("name", FILES)
 async def test_every_statement_prepares_on_a_real_server(connection, name):
-    prepared = await connection.prepare(statement(name, "rxjobs"))
+    async with nothing_kept(connection):
+        await connection.execute("SELECT rxjobs.index_keys('mail', '{tenant}')")
+        prepared = await connection.prepare(statement(name, "rxjobs").replace("{queue}", MAIL))
     comment = statement(name, "rxjobs").partition("\nWITH ")[0]
     named = {int(number) for number in re.findall(r"\$(\d+)", comment.split("\nUPDATE")[0].split("\nSELECT")[0])}
     assert all(number <= len(prepared.get_parameters()) for number in named)
