@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -27,6 +28,13 @@ log = logging.getLogger("rxjobs")
 A = TypeVar("A")
 B = TypeVar("B")
 T = TypeVar("T")
+
+
+LONG, BEAT = 1.0, 0.5
+"""What is done again and again after waits of so many s at least is done at beats: all that is due there wakes the process once."""
+EARLY = 0.005
+"""By so much, s, a timer may come before its time."""
+_phase = random.uniform(0, BEAT)  # noqa: S311 - so that the processes of a machine do not wake at once
 
 
 class LoopScheduler(AsyncIOThreadSafeScheduler):
@@ -301,22 +309,31 @@ def conflate_map(work: Callable[[list[A]], Coroutine[Any, Any, list[B]]]) -> Cal
 
 
 def every(seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, T]]) -> Observable[T]:
-    """What a coroutine returns, over and over: it is run at once, and again so many seconds after it has ended."""
+    """What a coroutine returns, over and over: it is run at once, and again so many seconds after it has ended.
+
+    Or a little earlier, at the same moment as others: a process that wakes costs more than most of what it wakes for.
+    """
 
     def subscribe(observer: abc.ObserverBase[T], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
         async def repeat() -> None:
+            time = asyncio.get_running_loop().time
             while True:
                 try:
                     observer.on_next(await work())
                 except Exception as error:
                     observer.on_error(error)
                     return
-                await asyncio.sleep(seconds())
+                await asyncio.sleep(_until_others(time(), seconds()))
 
         task = scheduler_here(scheduler).start(repeat())
         return Disposable(lambda: _cancel(task))
 
     return Observable(subscribe)
+
+
+def _until_others(now: float, seconds: float) -> float:
+    """How long to wait, from an instant of a loop on, where about so many seconds are asked for: long waits end at beats."""
+    return seconds if seconds < LONG else (now + seconds + EARLY - _phase) // BEAT * BEAT + _phase - now
 
 
 async def let_others() -> None:

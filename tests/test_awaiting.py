@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from itertools import pairwise
 
 import pytest
 from reactivex.subject import Subject
 
-from rxjobs.awaiting import Awaited, scheduler_here
+from rxjobs.awaiting import BEAT, EARLY, Awaited, every, scheduler_here
 from tests.virtual import on_virtual_time
 
 
@@ -64,3 +65,30 @@ async def test_what_waits_is_held_until_it_has_ended_and_no_longer():
     gc.collect()
     assert left == ["A", "B"]
     assert held() is None
+
+
+@on_virtual_time
+async def test_what_is_done_now_and_then_is_done_at_one_moment_with_all_else_and_never_later_than_asked():
+    """A process that wakes costs more than what it wakes for."""
+    at, watching = {1.0: list[float](), 2.5: list[float](), 10.0: list[float]()}, []
+    loop = asyncio.get_running_loop()
+
+    def noted(seconds: float):
+        async def note() -> None:
+            at[seconds].append(loop.time())
+
+        return every(lambda: seconds, note).subscribe(scheduler=scheduler_here())
+
+    for seconds in at:
+        watching.append(noted(seconds))
+        await asyncio.sleep(0.13)
+    await asyncio.sleep(60)
+    for one in watching:
+        one.dispose()
+    for seconds, times in at.items():
+        waits = [after - before for before, after in pairwise(times)]
+        assert min(waits) >= seconds - BEAT
+        assert max(waits) <= seconds + EARLY
+        assert len(waits) >= 60 // seconds - 1
+    beats = {round(time, 6) for times in at.values() for time in times[1:]}
+    assert {round((time - min(beats)) % BEAT, 4) % BEAT for time in beats} == {0.0}

@@ -19,7 +19,7 @@ log = logging.getLogger("rxjobs.lead")
 
 MARGIN = 0.2
 """The part of its time, at the end, in which a leader no longer acts: its clock and the server's need not run alike."""
-SHARE = 0.46
+SHARE = 0.47
 """The part of its time after which it asks anew: should that fail for as long again, nobody else has had its place yet."""
 
 Clock = Callable[[], float]

@@ -20,6 +20,8 @@ log = logging.getLogger("rxjobs.unserved")
 
 WAITED_SECONDS = 300.0
 """For how long a job has been ready before it is asked who takes it: in a deployment the new nodes may come last."""
+ABOUT = 0.9
+"""What is due at a beat of the process may be a little early."""
 SHARE = 100
 """To look takes a hundredth of one connection's time at most."""
 
@@ -38,7 +40,7 @@ def unserved(
     """How many jobs nobody takes, again and again; while this node does not lead, 0. Each step is told of once."""
     told: dict[Unserved, int] = {}
     wait = every_seconds
-    start = time.monotonic() + every_seconds  # by then nodes that begin together have said what they take
+    start = time.monotonic() + ABOUT * every_seconds  # by then nodes that begin together have said what they take
 
     async def once() -> int:
         nonlocal told, wait
@@ -67,7 +69,7 @@ def unserved_so_far(store: Store, leadership: Leadership, *, first_seconds: floa
     """
     told: set[Unserved] = set()
     wait = first_seconds
-    start = time.monotonic() + first_seconds
+    start = time.monotonic() + ABOUT * first_seconds
 
     async def once() -> int:
         nonlocal wait

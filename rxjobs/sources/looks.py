@@ -15,7 +15,7 @@ from reactivex import operators as ops
 from reactivex.disposable import CompositeDisposable, Disposable
 from reactivex.subject import Subject
 
-from rxjobs.awaiting import conflate_map, every
+from rxjobs.awaiting import LONG, conflate_map, every
 from rxjobs.demand import now
 from rxjobs.events import Emit
 from rxjobs.middleware.circuits import Circuits
@@ -110,7 +110,7 @@ class Looks:
         self._asked_at = self._read_at = 0
         """When it was asked last, and when what is known was asked for: by this process's own clock, ns."""
         self._last: Seen | None = None
-        self._has_failed = False
+        self._has_failed = self._was_due = False
         self._seen: Subject[Seen | None] = Subject()
         self._wanted: Subject[int] = Subject()
         self._kept_up: Observable[Seen | None] = rx.defer(self._keep_looking).pipe(ops.share())
@@ -250,10 +250,16 @@ class Looks:
         return rx.defer(begin)
 
     def _keep_looking(self, _: object) -> Observable[None]:
-        half = self._node.poll_seconds / 2 * random.uniform(0.97, 1.0)  # noqa: S311 - so that nodes do not look in step
+        poll = self._node.poll_seconds
+        if poll < LONG:  # so that nodes do not look in step, which those that look seldom do not anyway
+            poll *= random.uniform(0.97, 1.0)  # noqa: S311 - jitter
+
+        def wait() -> float:
+            # what was not due at one tick is at the next, half a poll later
+            return poll / 2 if self.controls.matter or self._looking or not self._was_due else poll
+
         heard = self.changed.pipe(ops.map(lambda _: now()))
-        # not rx.interval: each of its ticks takes a hundred calls, which is most of what an idle node does
-        ticks = every(lambda: half, self._tick).pipe(ops.skip(1), ops.filter(bool), ops.map(lambda _: now()))
+        ticks = every(wait, self._tick).pipe(ops.skip(1), ops.filter(bool), ops.map(lambda _: now()))
         return rx.merge(ticks, heard, self._wanted).pipe(conflate_map(self._look_after))
 
     async def _tick(self) -> bool:
@@ -261,7 +267,8 @@ class Looks:
         if self._looking and now() - self._asked_at > max(self._node.poll_seconds, LATE_SECONDS) * 1e9:
             self._seen.on_next(None)
         polls = (now() - self._asked_at) / (self._node.poll_seconds * 1e9)
-        return not self._looking and polls > (0.25 if self.controls.matter else 0.75)
+        self._was_due = not self._looking and polls > (0.25 if self.controls.matter else 0.75)
+        return self._was_due
 
     async def _look_after(self, wanted: list[int]) -> list[None]:
         """Look unless that was begun since it was wanted last."""
