@@ -129,6 +129,23 @@ async def test_no_more_jobs_start_in_a_window_than_the_rate(connection, dsn, fou
     assert len(runs(workers)) == 108
 
 
+async def test_no_more_jobs_of_a_tenant_start_in_a_window_than_its_rate(connection, dsn, four):
+    async with rj.App(dsn) as app:
+        app.source("default", max_demand=1)
+        await app.queues.rate("default", 3, per=0.5, by="args.tenant")
+    workers = four()
+    await nodes_run(connection)
+    await fill(connection, "work", 27, args_sql="json_build_object('tenant', 't' || n % 3)")
+    await until(lambda: connection.fetchval(DONE, 27))
+    windows = await connection.fetch(
+        "SELECT count(*) AS jobs FROM rxjobs.finished_jobs "
+        "GROUP BY args ->> 'tenant', floor(extract(epoch FROM attempted_at) / 0.5)"
+    )
+    assert len(windows) >= 9
+    assert max(row["jobs"] for row in windows) == 3
+    assert len(runs(workers)) == 27
+
+
 async def test_ten_jobs_of_a_tenant_do_not_wait_for_ten_thousand_of_another(connection, dsn, four):
     async with rj.App(dsn) as app:
         app.source("default", max_demand=1)
