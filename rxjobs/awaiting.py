@@ -166,7 +166,8 @@ class Awaited(Generic[A, B]):
                 self._told.add(task)
                 task.add_done_callback(self._told.discard)
                 if not has_begun(task):
-                    self._has_ended(task)
+                    self._running -= 1
+                    self._forget(task)
                     self._leftover(item)
                 task.cancel(STOP)
         if self._running < was_running:
@@ -208,20 +209,22 @@ class Awaited(Generic[A, B]):
         try:
             result = await self._work(item)
         except BaseException as error:  # only broken machinery raises: a job's own failure is a result
-            self._has_ended(asyncio.current_task())
+            self._running -= 1
+            self._forget(asyncio.current_task())
             self._leftover(item)
             if not isinstance(error, asyncio.CancelledError):
                 self._break(error)
         else:
-            self._has_ended(asyncio.current_task())
+            self._running -= 1
+            if self._tasks:
+                self._forget(asyncio.current_task())
             self._hand_out(result)
         if self._waiting:
             self._start_waiting()
         if self._ended:
             self._complete_if_idle()
 
-    def _has_ended(self, task: asyncio.Task[None] | None) -> None:
-        self._running -= 1
+    def _forget(self, task: asyncio.Task[None] | None) -> None:
         if task in self._tasks:  # one that never waited is not
             del self._tasks[task]
             if not self._tasks:

@@ -69,7 +69,7 @@ class Tally:
 class Counts:
     """What is counted of one job type in one queue, and what records its durations."""
 
-    __slots__ = ("active", "attempts", "attributes", "failed", "kind", "queue", "succeeded", "told", "waited")
+    __slots__ = ("active", "attempts", "attributes", "failed", "kind", "queue", "succeeded", "tells_life", "told", "waited")
 
     def __init__(self, queue: str, kind: str, instruments: Instruments, *, tells_kind: bool) -> None:
         self.kind = kind
@@ -81,6 +81,7 @@ class Counts:
         self.waited: Record = instruments.queue_duration.by(queue)
         self.succeeded: Record = instruments.process_duration.of(self.told)
         self.failed: dict[str, Record] = {}
+        self.tells_life = instruments.lifetime.sums is not None  # a third record would be dear elsewhere
 
 
 class Sent:

@@ -119,7 +119,7 @@ class Metrics:
         counts.attempts[name] += 1
         record = counts.succeeded if failure is None else self._instruments.failed(counts, failure)
         record(duration / 1e9, None if attempt is None else attempt.context)
-        if job.inserted_at is not None and self._instruments.lifetime.sums is not None:  # a third record would be dear elsewhere
+        if counts.tells_life and job.inserted_at is not None:
             self._live(job, outcome, name, counts.queue)
 
     @property
