@@ -19,9 +19,7 @@ from reactivex import Observable
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.declared import Pipeline
-from rxjobs.events import JobStarted
 from rxjobs.outcome import COMPLETE, Finished
-from rxjobs.perform import tell_end
 from rxjobs.runner import Running
 from rxjobs.serving import run
 from rxjobs.stopping import spawn
@@ -72,6 +70,10 @@ async def measure(rounds: int) -> dict[str, float]:
     @app.job(name="limited", timeout=60)
     async def limited(n: int) -> None: ...
 
+    @app.job(name="waiting")
+    async def waiting(n: int) -> None:
+        await asyncio.sleep(0)
+
     def made(name: str) -> list[rj.Job]:
         now, definition = datetime.now(UTC), app.definition(name)
         return [
@@ -79,10 +81,9 @@ async def measure(rounds: int) -> dict[str, float]:
             for n in range(JOBS)
         ]
 
-    jobs, with_timeout = made("noop"), made("limited")
+    jobs, with_timeout, that_wait = made("noop"), made("limited"), made("waiting")
     loop, perform = asyncio.get_running_loop(), app.definition("noop").perform
     assert perform is not None
-    started = JobStarted(job=jobs[0], queue_time=1)
 
     async def nothing(job: rj.Job) -> None: ...
 
@@ -95,12 +96,13 @@ async def measure(rounds: int) -> dict[str, float]:
     steps: dict[str, Callable[[], float]] = {
         "a task": lambda: each(lambda job: spawn(loop, nothing(job))),
         "a task that performs the job": lambda: each(lambda job: spawn(loop, perform(job, None))),
-        "its start as an event, heard by the metrics": lambda: each(lambda job: app.emit(started)),
-        "its end, made and heard": lambda: each(lambda job: tell_end(app.emit, job, COMPLETE, 1, 1)),
+        "its start, told the metrics": lambda: each(lambda job: app.events.run_began(job, 1, 1)),
+        "its end, told them": lambda: each(lambda job: app.events.run_stopped(job, COMPLETE, 1, 1)),
     }
     found = dict.fromkeys(steps, float("inf"))
     ways = {
         "source → execute → ack": (jobs, lambda: [rj.execute(concurrency=50), rj.ack()]),
+        "source → execute → ack, of jobs that wait once": (that_wait, lambda: [rj.execute(concurrency=50), rj.ack()]),
         "source → complete → ack": (jobs, lambda: [rj.complete(), rj.ack()]),
         "source → filter → enrich → execute → ack": (
             jobs,

@@ -57,7 +57,7 @@ async def calls_of(app, name, count):
     return calls
 
 
-@pytest.mark.parametrize(("name", "most"), [("noop", 48), ("limited", 53)])
+@pytest.mark.parametrize(("name", "most"), [("noop", 40), ("limited", 45)])
 async def test_a_job_that_does_nothing_takes_one_task_and_so_many_calls(app, name, most):
     await calls_of(app, name, 100)  # what is done once is done
     few, many = await calls_of(app, name, 400), await calls_of(app, name, 1_400)
