@@ -11,6 +11,7 @@ from reactivex.disposable import CompositeDisposable, Disposable
 from rxjobs.autoscaling import Autoscale, Step
 from rxjobs.batches import tell_fetched
 from rxjobs.demand import Demand, let_go, now
+from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
 from rxjobs.ledger import Ledger
 from rxjobs.operators.stage import Stream
@@ -38,6 +39,8 @@ def pull(source: Source, *, max_demand: int | Autoscale, min_demand: int | None 
         source    a b c          d e        f g h
         pull    ──a-b-c──────────d-e────────f-g-h──
     """
+    if not callable(getattr(source, "fetch", None)) or not callable(getattr(source, "settle", None)):
+        raise InvalidOption(f"rj.pull takes a source of jobs, which has wakes, fetch and settle, not {source!r:.100}")
     most = max_demand.max if isinstance(max_demand, Autoscale) else max_demand
     Demand(most, min_demand)  # options are checked where they enter
     key = object()

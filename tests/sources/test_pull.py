@@ -639,3 +639,9 @@ async def test_while_all_that_is_held_is_only_written_down_half_is_asked_for_so_
         await asyncio.sleep(60)
     source.hold_to_the_laws()
     assert source.source.asked[:8] == [20, 10, 10, 10, 10, 10, 10, 10]
+
+
+@pytest.mark.parametrize("source", [42, None, rx.of(1), ["a job"]], ids=["number", "nothing", "Observable", "list"])
+def test_what_is_no_source_is_refused_where_it_is_written(source):
+    with pytest.raises(rj.InvalidOption, match="takes a source of jobs, which has wakes, fetch and settle, not "):
+        rj.pull(source, max_demand=1)
