@@ -13,7 +13,6 @@ from uuid import uuid4
 from reactivex import Observable
 from reactivex.subject import Subject
 
-from rxjobs import log_lines
 from rxjobs import settings as settings_
 from rxjobs.autoscaling import Autoscale
 from rxjobs.backoff import Backoff
@@ -61,7 +60,6 @@ class App(Facets):
         callables: Iterable[str] = (), threads: Executor | None = None, **settings: Any,
     ) -> None:  # fmt: skip
         self.settings = settings_.load({"dsn": dsn, **settings})
-        log_lines.guard()
         self.codec = checked(codec)
         self.events = EventStream()
         self.definitions: dict[str, Definition[..., Any]] = {}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.hold import Acked
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Finished
 
-log = logging.getLogger("rxjobs.demand")
+log = logger("rxjobs.demand")
 
 FIRST_DELAY, LONGEST_DELAY = 0.1, 2.0
 """Seconds between tries to write them down."""

@@ -7,7 +7,6 @@ Operators, sources and services are written against Observables and hand their c
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import threading
 from collections import deque
@@ -21,9 +20,10 @@ from reactivex.disposable import CompositeDisposable, Disposable
 from reactivex.scheduler.eventloop import AsyncIOScheduler, AsyncIOThreadSafeScheduler
 
 from rxjobs.errors import NotOpen
+from rxjobs.log_lines import logger
 from rxjobs.stopping import STOP, begin, has_begun, is_wish_to_stop, keep, leave_behind
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import threading
 import time
 from collections import Counter, deque
@@ -18,11 +17,12 @@ import msgspec
 from rxjobs.definition import check_number
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job, State
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Discard, Finished
 from rxjobs.stopping import keep
 from rxjobs.witness import Witness
 
-log = logging.getLogger("rxjobs.dead_letters")
+log = logger("rxjobs.dead_letters")
 
 C = TypeVar("C", bound=Callable[[Job], Any])
 

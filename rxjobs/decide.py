@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Generator
 from dataclasses import replace
 from typing import Any
@@ -12,9 +11,10 @@ from rxjobs.backoff import default_backoff
 from rxjobs.calls import UnstorableResult
 from rxjobs.failure import describe
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.outcome import COMPLETE, Complete, Discard, Outcome, Retry
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 MOST_SECONDS = 10**9
 """What a Retry takes for its delay."""

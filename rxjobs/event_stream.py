@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
@@ -12,9 +11,10 @@ from reactivex.disposable import Disposable
 
 from rxjobs.events import Event, JobStarted, JobStopped
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Outcome
 
-log = logging.getLogger("rxjobs.events")
+log = logger("rxjobs.events")
 
 FORGIVEN = 3
 """How often a listener may raise before it is left out."""

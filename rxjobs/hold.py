@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from time import monotonic
@@ -12,10 +11,11 @@ import msgspec
 
 from rxjobs.events import Emit, JobDropped
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Finished, Outcome, Release
 from rxjobs.reporting import Report, Reports
 
-log = logging.getLogger("rxjobs.demand")
+log = logger("rxjobs.demand")
 
 DROPPED_DELAY = 5.0
 """Seconds until a job that a pipeline dropped may run again: long enough that a pipeline which drops them all does not spin."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -22,13 +21,14 @@ from rxjobs.errors import InvalidOption, JobFailed, UnknownJobType
 from rxjobs.failure import clean
 from rxjobs.hold import CANCELLED
 from rxjobs.job import Job, State, progress_of
+from rxjobs.log_lines import logger
 from rxjobs.payload import load_untyped
 from rxjobs.results import Ended
 from rxjobs.store.encoding import Filters, job_from_row, plain
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.jobs")
+log = logger("rxjobs.jobs")
 
 BATCH = 1000
 MOST = 100_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from asyncio import Task
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,12 +19,13 @@ from rxjobs.events import Emit
 from rxjobs.exchange import AT_ONCE, REST_SECONDS, Exchange, Exchanging, Taker
 from rxjobs.hold import Acked, Hold, Root, Tenure, Watcher, released_as_dropped
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Finished, Outcome, Release
 from rxjobs.reporting import Reports
 from rxjobs.source import Finite, Source
 from rxjobs.stopping import is_wish_to_stop
 
-log = logging.getLogger("rxjobs.demand")
+log = logger("rxjobs.demand")
 
 LAST_ANSWER = 2.0
 """Seconds that a source gets to answer once its pipeline is to stop; what it claims by then is given back."""

@@ -30,13 +30,13 @@ class Indented:
         return "\n".join(f"    {escape(line)}" for line in self._text.rstrip("\n").split("\n"))
 
 
-def guard() -> None:
-    """Have the loggers of rxjobs escape what they are given, whatever formats their records, and bear handlers that raise."""
-    for name in tuple(logging.root.manager.loggerDict):
-        if name == "rxjobs" or name.startswith("rxjobs."):
-            logger = logging.getLogger(name)
-            logger.addFilter(_escape_record)
-            logger.handle = partial(_handle, logger)  # type: ignore[method-assign]
+def logger(name: str) -> logging.Logger:
+    """A logger that escapes what it is given, whatever formats its records, and bears handlers that raise."""
+    found = logging.getLogger(name)
+    if _escape_record not in found.filters:  # others may have got it before
+        found.addFilter(_escape_record)
+        found.handle = partial(_handle, found)  # type: ignore[method-assign]
+    return found
 
 
 def _handle(logger: logging.Logger, record: logging.LogRecord) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from rxjobs.dead_letters import DeadLetters
 from rxjobs.definition import Definition
 from rxjobs.event_stream import EventStream
 from rxjobs.events import NodeCutOff, NodeJoined, NodeLeft, NodeLost
+from rxjobs.log_lines import logger
 from rxjobs.nodes import WATCHED
 from rxjobs.runner import Running
 from rxjobs.services.claims import lost_claims
@@ -53,7 +53,7 @@ from rxjobs.store.store import Store
 from rxjobs.telemetry.vitals import Vitals
 from rxjobs.vitals import NodeVitals
 
-log = logging.getLogger("rxjobs.node")
+log = logger("rxjobs.node")
 
 RESTARTS = 1.0, 30.0
 """Seconds until a service that failed is started again: the first time, and at most."""

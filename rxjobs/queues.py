@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from datetime import datetime
@@ -13,11 +12,12 @@ import msgspec
 
 from rxjobs.definition import Definition, check_number, check_queue
 from rxjobs.errors import InvalidOption, UnknownQueue
+from rxjobs.log_lines import logger
 from rxjobs.sources.looks import Looks
 from rxjobs.store.limit_statements import NONE, Limits, Rate
 from rxjobs.store.store import Rows, Store
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 ALL = ""
 MOST = 1_000_000

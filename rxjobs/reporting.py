@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from rxjobs.awaiting import LoopScheduler
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 PAUSE = 0.5
 """Seconds between two writes at least."""

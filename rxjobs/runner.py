@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -25,13 +24,13 @@ from rxjobs.failure import describe
 from rxjobs.hold import DROPPED_DELAY, Tenure
 from rxjobs.job import Job
 from rxjobs.ledger import Ledger
-from rxjobs.log_lines import Indented
+from rxjobs.log_lines import Indented, logger
 from rxjobs.operators.stage import on_the_loop
 from rxjobs.outcome import Finished, Release
 from rxjobs.scope import Scope, within
 from rxjobs.stopping import PATIENCE, left_behind
 
-log = logging.getLogger("rxjobs.runner")
+log = logger("rxjobs.runner")
 
 LAST_WRITES = 3.0
 """Seconds that a killed pipeline's last outcomes get to be written down."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 import signal
 import sys
@@ -15,11 +14,12 @@ from typing import Any, NoReturn, TypeVar
 
 from rxjobs.errors import InvalidOption, NotOpen, PipelineBroken, WornOut
 from rxjobs.executors.child import is_child
+from rxjobs.log_lines import logger
 from rxjobs.runner import Running
 from rxjobs.signals import taking
 from rxjobs.stopping import left_behind
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 T = TypeVar("T")
 

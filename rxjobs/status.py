@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import platform
 import socket
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import msgspec
 
 from rxjobs.counted import Counted
+from rxjobs.log_lines import logger
 from rxjobs.nodes import ExecutorStatus, NodeStatus, PipelineStatus, StageStatus
 from rxjobs.runner import Running
 from rxjobs.scope import Scope
@@ -21,7 +21,7 @@ from rxjobs.store.encoding import to_json
 from rxjobs.vitals import NodeVitals
 from rxjobs.witness import Witness
 
-log = logging.getLogger("rxjobs.node")
+log = logger("rxjobs.node")
 
 
 TRIES = 3

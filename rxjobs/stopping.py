@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
@@ -14,8 +13,9 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from rxjobs.calls import Start, starting
+from rxjobs.log_lines import logger
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 PATIENCE = 1.0
 """Seconds in which what was cancelled is to have ended. What has not is left behind: nobody waits for it any more."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import time
 from collections import Counter, defaultdict, deque
@@ -17,12 +16,13 @@ import msgspec
 from rxjobs.executors.memory import resident
 from rxjobs.failure import Failure, clean
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.middleware.circuits import Circuits
 from rxjobs.outcome import Complete, Discard, Finished, Retry
 from rxjobs.stopping import spawn
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.witness")
+log = logger("rxjobs.witness")
 
 ERRORS = 5
 """How many of the last errors of a job type are kept, and how long their messages may be."""

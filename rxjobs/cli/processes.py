@@ -10,7 +10,6 @@ whatever code is there by now; the old one goes on fetching until the new one do
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -21,7 +20,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-log = logging.getLogger("rxjobs.processes")
+from rxjobs.log_lines import logger
+
+log = logger("rxjobs.processes")
 
 BROKEN, MISTAKE, WORN_OUT = 1, 2, 75
 BREAKS, BREAK_WINDOW = 3, 60.0

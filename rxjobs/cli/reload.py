@@ -7,7 +7,6 @@ it may be a new file.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
@@ -15,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from rxjobs.cli.processes import Supervisor, take_signals
+from rxjobs.log_lines import logger
 
-log = logging.getLogger("rxjobs.reload")
+log = logger("rxjobs.reload")
 
 LOOK_SECONDS = 0.5
 SETTLE_SECONDS = 0.1

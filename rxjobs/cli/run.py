@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import signal
 from collections.abc import Sequence
@@ -22,9 +21,10 @@ from rxjobs.cli.reload import GRACE, reload_on_change
 from rxjobs.cli.standing import running, standing
 from rxjobs.cli.target import HERE, Target
 from rxjobs.errors import InvalidOption
+from rxjobs.log_lines import logger
 from rxjobs.telemetry.sdk import configure
 
-log = logging.getLogger("rxjobs.run")
+log = logger("rxjobs.run")
 
 
 def run(

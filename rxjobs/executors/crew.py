@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from enum import Enum, auto
@@ -10,8 +9,9 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from rxjobs.errors import InvalidOption
+from rxjobs.log_lines import logger
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 T = TypeVar("T")
 

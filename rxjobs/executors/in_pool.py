@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent import futures
 from contextlib import suppress
@@ -18,10 +17,11 @@ from rxjobs.executors.ran import Ran, Reply
 from rxjobs.executors.reached import ReachedPool, Sent
 from rxjobs.executors.scheduling import ClosureScheduler, NoScheduler
 from rxjobs.executors.threaded import ThreadedCall
+from rxjobs.log_lines import logger
 from rxjobs.stopping import RUNS_ON, STOP
 from rxjobs.telemetry.context import carried, carry
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 T = TypeVar("T")
 

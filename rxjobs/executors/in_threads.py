@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,9 +12,10 @@ from rxjobs.executors.crew import Crew, check_count
 from rxjobs.executors.ran import Reply
 from rxjobs.executors.scheduling import ClosureScheduler
 from rxjobs.executors.threaded import ThreadedCall
+from rxjobs.log_lines import logger
 from rxjobs.stopping import RUNS_ON
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 
 def in_threads(n: int, *, spare: int | None = None) -> InThreads:

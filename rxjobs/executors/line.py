@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,8 +11,9 @@ from typing import Protocol
 
 from rxjobs.calls import Call
 from rxjobs.executors.ran import Ran, Reply, give_all
+from rxjobs.log_lines import logger
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 Answered = list[tuple[Reply, Ran]]
 """What is owed to those who wait."""

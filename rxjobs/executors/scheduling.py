@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import threading
 import time
 from abc import abstractmethod
@@ -16,8 +15,9 @@ from reactivex.disposable import CompositeDisposable, Disposable, SingleAssignme
 from reactivex.scheduler.periodicscheduler import PeriodicScheduler
 
 from rxjobs.errors import InvalidOption
+from rxjobs.log_lines import logger
 
-log = logging.getLogger("rxjobs")
+log = logger("rxjobs")
 
 S = TypeVar("S")
 

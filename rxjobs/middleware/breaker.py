@@ -8,7 +8,6 @@ the state machine is what is known of a row that all nodes share, and what has h
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -19,6 +18,7 @@ from rxjobs.definition import Breaker
 from rxjobs.events import BreakerClosed, BreakerHalfOpened, BreakerOpened, BreakerRejected, Emit
 from rxjobs.failure import RemoteFailure, qualified_name
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.middleware.shared_storage import CLOSED, HALF_OPEN, OPEN, Own, SharedStorage
 from rxjobs.middleware.window import Window
 from rxjobs.outcome import Complete, Discard, Outcome, Retry, SharedFailure, Snooze
@@ -28,7 +28,7 @@ from rxjobs.store.standing import Report, Standing
 if TYPE_CHECKING:
     from rxjobs.middleware.machine import Machine
 
-log = logging.getLogger("rxjobs.breaker")
+log = logger("rxjobs.breaker")
 
 CROWDED = 1.0
 """Seconds that a job waits which comes while the probes are out."""

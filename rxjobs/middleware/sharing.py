@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from uuid import UUID
 
 from rxjobs.demand import now
+from rxjobs.log_lines import logger
 from rxjobs.middleware.breaker import Circuit
 from rxjobs.middleware.shared_storage import CLOSED, HALF_OPEN
 from rxjobs.store.patience import passes
 from rxjobs.store.standing import Standing
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.breaker")
+log = logger("rxjobs.breaker")
 
 GATHER_SECONDS = 0.2
 """What happens in this time is told together; only that a circuit has moved, or a probe has ended, is told at once."""

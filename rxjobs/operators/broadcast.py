@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -12,6 +11,7 @@ from reactivex import abc
 from rxjobs.demand import ended
 from rxjobs.hold import DROPPED_DELAY, Acked, released_as_dropped
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.operators.dispatch import Branching
 from rxjobs.operators.dispatching import STOPPED, Dispatching
 from rxjobs.operators.lane import Loan
@@ -19,7 +19,7 @@ from rxjobs.operators.stage import Item, Operator
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 from rxjobs.scope import Scope
 
-log = logging.getLogger("rxjobs.dispatch")
+log = logger("rxjobs.dispatch")
 
 
 def broadcast(*branches: Operator, name: str = "broadcast") -> Branching:

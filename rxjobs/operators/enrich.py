@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,11 +11,12 @@ from rxjobs.counted import SAMPLE, SLOW, Counted
 from rxjobs.demand import now
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.operators.stage import Item, Operator, check_callable, each_awaited, fail, finish
 from rxjobs.outcome import Finished, Outcome
 from rxjobs.stopping import called, is_wish_to_stop
 
-log = logging.getLogger("rxjobs.enrich")
+log = logger("rxjobs.enrich")
 
 
 def enrich(

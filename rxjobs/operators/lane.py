@@ -5,7 +5,6 @@ Inside, a job travels as a copy whose hold is on loan. So however it is settled 
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, ref
 
@@ -21,13 +20,13 @@ from rxjobs.events import BranchRestarted, Emit
 from rxjobs.failure import describe
 from rxjobs.hold import Acked, Hold, Root, Tenure
 from rxjobs.job import Job
-from rxjobs.log_lines import Indented
+from rxjobs.log_lines import Indented, logger
 from rxjobs.operators.branch import Branch
 from rxjobs.operators.stage import Item, Stream, on_the_loop
 from rxjobs.outcome import Finished, Outcome, Release
 from rxjobs.scope import Scope, scope_here, within
 
-log = logging.getLogger("rxjobs.dispatch")
+log = logger("rxjobs.dispatch")
 
 
 class Loan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple, TypeVar
@@ -15,9 +14,10 @@ from rxjobs.awaiting import LoopScheduler
 from rxjobs.hold import Keeper
 from rxjobs.job import Job
 from rxjobs.ledger import Ledger
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Finished, Outcome, Release, Retry, Snooze
 
-log = logging.getLogger("rxjobs.partition")
+log = logger("rxjobs.partition")
 
 MOST_AWAY = 10_000
 """How many jobs a partition remembers that are to come back, in all its keys."""

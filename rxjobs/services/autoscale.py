@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 import reactivex as rx
@@ -12,8 +11,9 @@ from rxjobs.autoscaling import Autoscale, Depth, Load, Measured, Step, decide
 from rxjobs.awaiting import every, let_others, scheduler_here
 from rxjobs.events import AutoscaleStep
 from rxjobs.ledger import Ledger
+from rxjobs.log_lines import logger
 
-log = logging.getLogger("rxjobs.autoscale")
+log = logger("rxjobs.autoscale")
 
 LEAST_SECONDS = 0.1
 """How long a process must be looked at for its share of a processor to mean anything."""

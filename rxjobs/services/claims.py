@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -11,10 +10,11 @@ from uuid import UUID
 from reactivex import Observable
 
 from rxjobs.awaiting import every
+from rxjobs.log_lines import logger
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.claims")
+log = logger("rxjobs.claims")
 
 SELDOM_SECONDS = 120.0
 """How often to look although no answer was lost: a claim may be committed long after that. To look reads the whole table."""

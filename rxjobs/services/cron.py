@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -19,12 +18,13 @@ from rxjobs.awaiting import conflate_map, every
 from rxjobs.cron_times import Schedule
 from rxjobs.definition import NewJob, enqueuing_for
 from rxjobs.enqueued import Enqueued
+from rxjobs.log_lines import logger
 from rxjobs.services.lead import Leadership
 from rxjobs.store.database import Connection
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.cron")
+log = logger("rxjobs.cron")
 
 LOOK_SECONDS = 20.0
 """How often entries are read anew, where no notification says that one was changed."""

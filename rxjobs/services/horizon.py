@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,11 +11,12 @@ from reactivex import Observable
 
 from rxjobs.awaiting import every
 from rxjobs.events import DatabaseFreed, DatabasePinned, Emit
+from rxjobs.log_lines import logger
 from rxjobs.services.lead import Leadership
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.horizon")
+log = logger("rxjobs.horizon")
 
 LONG_SECONDS = 60.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from uuid import UUID
@@ -11,11 +10,12 @@ from reactivex import Observable
 
 from rxjobs.awaiting import every
 from rxjobs.events import Emit, LeaderLost, LeaderWon
+from rxjobs.log_lines import logger
 from rxjobs.services.maintenance import Done, maintained
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.lead")
+log = logger("rxjobs.lead")
 
 MARGIN = 0.2
 """The part of its time, at the end, in which a leader no longer acts: its clock and the server's need not run alike."""

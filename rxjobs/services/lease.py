@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 import time
@@ -14,11 +13,12 @@ from typing import Any
 from uuid import UUID
 
 from rxjobs.hold import Tenure
+from rxjobs.log_lines import logger
 from rxjobs.store.database import Database
 from rxjobs.store.patience import PASSING, patiently
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.lease")
+log = logger("rxjobs.lease")
 
 
 MARGIN = 0.2

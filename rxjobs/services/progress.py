@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 
 from reactivex import Observable
@@ -11,10 +10,11 @@ from rxjobs.awaiting import every
 from rxjobs.demand import now
 from rxjobs.events import Emit, QueueStalled
 from rxjobs.ledger import Ledger
+from rxjobs.log_lines import logger
 from rxjobs.sources.postgres import PostgresSource
 from rxjobs.store.patience import patiently
 
-log = logging.getLogger("rxjobs.progress")
+log = logger("rxjobs.progress")
 
 LEAST_SECONDS = 10.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from rxjobs.decide import wait_after
 from rxjobs.definition import Definition
 from rxjobs.events import Emit, JobDiscarded, JobsRescued, NodeLost
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Discard
 from rxjobs.services.lead import Leadership
 from rxjobs.services.maintenance import Done, maintained
@@ -24,7 +24,7 @@ from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 from rxjobs.store.twins import give_way
 
-log = logging.getLogger("rxjobs.rescue")
+log = logger("rxjobs.rescue")
 
 BATCH = 1000
 SILENT, UNKNOWN = "heartbeat_lost", "worker_gone"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-
 from reactivex import Observable
 
 from rxjobs.awaiting import every
 from rxjobs.events import Emit, NotificationsFull, NotificationsResumed
+from rxjobs.log_lines import logger
 from rxjobs.services.lead import Leadership
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.notifications")
+log = logger("rxjobs.notifications")
 
 STANDBY_SECONDS = 1.0
 CALM = 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -12,11 +11,12 @@ from reactivex import operators as ops
 
 from rxjobs.awaiting import every
 from rxjobs.events import Emit, Event, JobsRoutable, JobsUnroutable, QueueServed, QueueUnserved
+from rxjobs.log_lines import logger
 from rxjobs.services.lead import Leadership
 from rxjobs.store.patience import patiently
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.unserved")
+log = logger("rxjobs.unserved")
 
 WAITED_SECONDS = 300.0
 """For how long a job has been ready before it is asked who takes it: in a deployment the new nodes may come last."""

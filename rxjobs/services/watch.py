@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -18,9 +17,9 @@ from rxjobs.awaiting import LoopScheduler
 from rxjobs.event_stream import EventStream
 from rxjobs.events import Emit, Event, LoopBlocked
 from rxjobs.job import Job
-from rxjobs.log_lines import Indented
+from rxjobs.log_lines import Indented, logger
 
-log = logging.getLogger("rxjobs.watch")
+log = logger("rxjobs.watch")
 
 BLOCKED_SECONDS = 1.0
 REMEMBERED = 20

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import Any
 
 from rxjobs.awaiting import let_others, scheduler_here
 from rxjobs.errors import InvalidOption
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Finished
 from rxjobs.sources.iterable import IteratedSource, Jobs, Later, Make
 
-log = logging.getLogger("rxjobs.source")
+log = logger("rxjobs.source")
 
 
 class AsyncIterableSource(IteratedSource):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from uuid import UUID
 
 from rxjobs.events import Emit, QueueLimited, QueuePaused, QueueResumed, QueueScaled
+from rxjobs.log_lines import logger
 from rxjobs.source import Control
 from rxjobs.store.limit_statements import NONE, Limits, Rate
 
-log = logging.getLogger("rxjobs.queues")
+log = logger("rxjobs.queues")
 
 AS_IS_DECLARED = Control()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -18,6 +17,7 @@ from reactivex.subject import Subject
 from rxjobs.awaiting import LONG, conflate_map, every
 from rxjobs.demand import now
 from rxjobs.events import Emit
+from rxjobs.log_lines import logger
 from rxjobs.middleware.circuits import Circuits
 from rxjobs.source import Control
 from rxjobs.sources.controls import AS_IS_DECLARED, Controls
@@ -26,7 +26,7 @@ from rxjobs.store.limit_statements import Limits
 from rxjobs.store.patience import passes, patiently
 from rxjobs.store.store import FROM_THE_START, Look, Store
 
-log = logging.getLogger("rxjobs.source")
+log = logger("rxjobs.source")
 
 CHANGED = "!"
 """What is heard when somebody has asked something of a queue, or for jobs to be cancelled: no queue has this name."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,12 +17,13 @@ from rxjobs.errors import RxJobsError
 from rxjobs.events import Emit, JobStale
 from rxjobs.failure import Failure
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 from rxjobs.store.encoding import Written, keeps_result
 from rxjobs.store.patience import PASSING, passes, patiently
 from rxjobs.store.store import Store
 
-log = logging.getLogger("rxjobs.source")
+log = logger("rxjobs.source")
 
 REFUSALS = 3
 """So many outcomes, the smallest first, are tried in vain before there seems to be room for none."""

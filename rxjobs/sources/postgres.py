@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Protocol
@@ -25,6 +24,7 @@ from rxjobs.errors import BadPayload, InvalidOption
 from rxjobs.events import JobStarted
 from rxjobs.failure import describe
 from rxjobs.job import Job, State
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Discard, Finished
 from rxjobs.perform import tell_end, waited
 from rxjobs.reporting import Report
@@ -36,7 +36,7 @@ from rxjobs.store.encoding import instant, plain, to_json
 from rxjobs.store.patience import PASSING, patiently
 from rxjobs.store.store import FROM_THE_START, Marks
 
-log = logging.getLogger("rxjobs.source")
+log = logger("rxjobs.source")
 
 
 FAIR = 200

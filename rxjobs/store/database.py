@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 import asyncpg
 
 from rxjobs.errors import NotOpen
+from rxjobs.log_lines import logger
 from rxjobs.store.advice import no_database, no_dsn
 from rxjobs.store.connection import Connection as OurConnection
 from rxjobs.store.connection import take_leave
@@ -21,7 +21,7 @@ from rxjobs.store.lines import Lines, no_connection
 from rxjobs.store.patience import passes
 from rxjobs.store.trust import ADVICE, advice_for, trust_in
 
-log = logging.getLogger("rxjobs.database")
+log = logger("rxjobs.database")
 
 CONNECT_TIMEOUT = 10.0
 ACQUIRE_TIMEOUT = 5.0

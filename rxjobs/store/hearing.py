@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from rxjobs.errors import NoDatabase
+from rxjobs.log_lines import logger
 from rxjobs.store.advice import masked
 from rxjobs.store.connection import take_leave
 from rxjobs.store.database import Connection, Database
 from rxjobs.store.patience import PASSING
 
-log = logging.getLogger("rxjobs.database")
+log = logger("rxjobs.database")
 
 HEARD_SECONDS = 5.0
 MODE_SECONDS = 2.0

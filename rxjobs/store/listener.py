@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import asyncpg
 
+from rxjobs.log_lines import logger
 from rxjobs.store.database import Connection, Database
 from rxjobs.store.patience import PASSING, patiently
 
-log = logging.getLogger("rxjobs.database")
+log = logger("rxjobs.database")
 
 PING_SECONDS = 4.0
 """How often a silent connection is asked whether it is still there; a black hole is noticed after twice as long."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from typing import Any
 
 import asyncpg
 
 from rxjobs.errors import NotMigrated, SchemaTooNew
+from rxjobs.log_lines import logger
 from rxjobs.store.database import Database
 from rxjobs.store.served import served
 from rxjobs.store.statements import FOLDER, with_schema
 
-log = logging.getLogger("rxjobs.database")
+log = logger("rxjobs.database")
 
 LOCK_TIMEOUT = "3s"
 """How long to wait for a lock at a time: whatever asks for the same table waits behind the one who waits."""

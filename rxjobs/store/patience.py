@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import asyncpg
 
-log = logging.getLogger("rxjobs.database")
+from rxjobs.log_lines import logger
+
+log = logger("rxjobs.database")
 
 T = TypeVar("T")
 

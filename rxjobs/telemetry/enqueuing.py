@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,12 +14,13 @@ from opentelemetry.trace import Link, Span, SpanKind
 from rxjobs.definition import NewJob, enqueuing_for
 from rxjobs.enqueued import Enqueued
 from rxjobs.failure import describe
+from rxjobs.log_lines import logger
 from rxjobs.telemetry import names
 from rxjobs.telemetry.context import stamp, told_of_baggage
 from rxjobs.telemetry.failing import tell_exception
 from rxjobs.telemetry.tracing import Tracing
 
-log = logging.getLogger("rxjobs.telemetry")
+log = logger("rxjobs.telemetry")
 
 KINDS_LIMIT = 10
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any
@@ -23,11 +22,12 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from rxjobs.errors import InvalidOption
+from rxjobs.log_lines import logger
 from rxjobs.telemetry.fast import Added
 from rxjobs.telemetry.histograms import HISTOGRAMS, Histograms
 from rxjobs.telemetry.names import SERVICE_INSTANCE, SERVICE_NAME
 
-log = logging.getLogger("rxjobs.telemetry")
+log = logger("rxjobs.telemetry")
 
 JOB, INSTANCE = "job", "instance"
 

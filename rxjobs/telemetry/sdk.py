@@ -25,6 +25,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from rxjobs.errors import InvalidOption
+from rxjobs.log_lines import logger
 from rxjobs.telemetry.fast import FastExporter
 from rxjobs.telemetry.histograms import HISTOGRAMS
 from rxjobs.telemetry.inherited import Inherited, leave
@@ -34,7 +35,7 @@ from rxjobs.telemetry.providers import is_set
 from rxjobs.telemetry.sampling import LinkAwareSampler
 from rxjobs.telemetry.sparing import Sparing
 
-log = logging.getLogger("rxjobs.telemetry")
+log = logger("rxjobs.telemetry")
 
 SHUTDOWN_SECONDS = 1.0
 """Of the two that a process may take to end after its grace, the half: the rest is for the last writes and the interpreter."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from rxjobs.events import (
 )
 from rxjobs.failure import Failure
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.telemetry import names
 from rxjobs.telemetry.attempt import WORDS, attempt_of
 from rxjobs.telemetry.context import stored
@@ -32,7 +32,7 @@ from rxjobs.telemetry.failing import Logs, tell_exception
 from rxjobs.telemetry.providers import Telemetry
 from rxjobs.telemetry.tracing import Tracing
 
-log = logging.getLogger("rxjobs.telemetry")
+log = logger("rxjobs.telemetry")
 
 SLOW = 5_000_000
 """Work of a stage on one job that takes longer has a span, ns."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 import time
 from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ from rxjobs.definition import Definition
 from rxjobs.demand import now
 from rxjobs.failure import MESSAGE_LIMIT, Failure, clean
 from rxjobs.job import Job
+from rxjobs.log_lines import logger
 from rxjobs.outcome import Discard, Outcome, Release, Retry
 from rxjobs.perform import Around, Middleware, Next, waited
 from rxjobs.telemetry import names
@@ -29,7 +29,7 @@ from rxjobs.telemetry.failing import Failing
 from rxjobs.telemetry.providers import Mode, Telemetry, is_set
 from rxjobs.telemetry.sparing import Sparing
 
-log = logging.getLogger("rxjobs.telemetry")
+log = logger("rxjobs.telemetry")
 log.addFilter(Sparing())
 
 LOOK_SECONDS = 1.0

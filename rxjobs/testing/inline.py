@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,14 +28,14 @@ from rxjobs.events import JobsEnqueued
 from rxjobs.job import Job, State
 from rxjobs.jobs import failed
 from rxjobs.ledger import Ledger
-from rxjobs.log_lines import Indented
+from rxjobs.log_lines import Indented, logger
 from rxjobs.outcome import Cancel, Complete, Discard, Finished, Outcome, Release, Retry, Snooze
 from rxjobs.sources.memory import MemorySource
 from rxjobs.testing.under_test import is_open, under_test
 
 T = TypeVar("T")
 
-log = logging.getLogger("rxjobs.testing")
+log = logger("rxjobs.testing")
 
 STATES: dict[type[Outcome], State] = {
     Complete: State.COMPLETED,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -13,11 +12,12 @@ from starlette.responses import JSONResponse, Response
 
 from rxjobs.app import App
 from rxjobs.cli.escaping import on_one_line
+from rxjobs.log_lines import logger
 from rxjobs.web.asking import CHANGE_SECONDS, asked
 from rxjobs.web.entrance import COOKIE, SESSION_SECONDS, Entrance, address_of
 from rxjobs.web.options import WebOptions
 
-log = logging.getLogger("rxjobs.web")
+log = logger("rxjobs.web")
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]

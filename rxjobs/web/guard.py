@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from urllib.parse import urlsplit
 
@@ -12,10 +11,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rxjobs.cli.escaping import on_one_line
+from rxjobs.log_lines import logger
 from rxjobs.web.entrance import COOKIE, Entrance, address_of
 from rxjobs.web.options import Role, WebOptions
 
-log = logging.getLogger("rxjobs.web")
+log = logger("rxjobs.web")
 
 HEADERS = {
     "content-security-policy": (

@@ -3,13 +3,14 @@
 import ast
 import io
 import logging
+import re
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 import rxjobs as rj
-from rxjobs.log_lines import Indented, escape, guard
+from rxjobs.log_lines import Indented, escape, logger
 from tests.waiting import until
 
 FORGED = "x\n2026-01-01 00:00:00 INFO all is well\r\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2028\x85end"
@@ -40,8 +41,7 @@ def test_what_is_not_seen_is_written_out(character):
 
 
 def test_names_and_errors_cannot_break_a_line(lines):
-    rj.App()
-    log = logging.getLogger("rxjobs.source")
+    log = logger("rxjobs.source")
     log.warning("job %d (%s) of queue %r: %s", 1, FORGED, FORGED, ValueError(FORGED))
     log.warning("%d of %g, %s", 3, 0.5, [FORGED])
     assert len(lines()) == 2
@@ -50,11 +50,10 @@ def test_names_and_errors_cannot_break_a_line(lines):
 
 
 def test_the_lines_of_a_traceback_are_indented(lines):
-    rj.App()
     try:
         raise ValueError(FORGED)
     except ValueError:
-        logging.getLogger("rxjobs").exception("it failed: %s\n%s", FORGED, Indented(FORGED))
+        logger("rxjobs").exception("it failed: %s\n%s", FORGED, Indented(FORGED))
     assert len(lines()) > 5
     assert are_clean(lines())
 
@@ -65,15 +64,21 @@ class Unprintable(Exception):
 
 
 def test_an_error_that_cannot_be_printed_is_still_logged(lines):
-    rj.App()
-    logging.getLogger("rxjobs").error("it failed: %s", Unprintable(), exc_info=Unprintable())
+    logger("rxjobs").error("it failed: %s", Unprintable(), exc_info=Unprintable())
     assert "(a Unprintable that could not be printed)" in lines()[0]
 
 
 def test_the_loggers_of_others_are_left_alone(lines):
-    guard()
+    logger("rxjobs")
     logging.getLogger("rxjobsters").warning("%s", "a\nb")
     assert lines() == ["LINE WARNING rxjobsters a", "b"]
+
+
+def test_every_logger_of_rxjobs_is_one_of_those():
+    """However late its module is imported: one that is not would let a row forge lines."""
+    plain = re.compile(r"""getLogger\(["']rxjobs""")
+    found = [path.name for path in Path(rj.__file__).parent.rglob("*.py") if plain.search(path.read_text("utf-8"))]
+    assert found == ["run.py"]  # of the demo, which listens to them
 
 
 def test_no_message_is_put_together_before_it_is_logged():
