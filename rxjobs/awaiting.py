@@ -311,10 +311,11 @@ def conflate_map(work: Callable[[list[A]], Coroutine[Any, Any, list[B]]]) -> Cal
     return operator
 
 
-def every(seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, T]]) -> Observable[T]:
+def every(seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, T]], *, exactly: bool = False) -> Observable[T]:
     """What a coroutine returns, over and over: it is run at once, and again so many seconds after it has ended.
 
-    Or a little earlier, at the same moment as others: a process that wakes costs more than most of what it wakes for.
+    Or, unless it is to be exactly then, a little earlier, at the same moment as others: a process that wakes costs more than
+    most of what it wakes for.
     """
 
     def subscribe(observer: abc.ObserverBase[T], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
@@ -326,7 +327,8 @@ def every(seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, T
                 except Exception as error:
                     observer.on_error(error)
                     return
-                await asyncio.sleep(_until_others(time(), seconds()))
+                wait = seconds()
+                await asyncio.sleep(wait if exactly else _until_others(time(), wait))
 
         task = scheduler_here(scheduler).start(repeat())
         return Disposable(lambda: _cancel(task))

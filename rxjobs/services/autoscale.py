@@ -67,7 +67,7 @@ def autoscale(how: Autoscale, ledger: Ledger, full: Full) -> Observable[Step]:
             due = loop.time() + how.every
             return step
 
-        return every(lambda: how.every, look)
+        return every(lambda: how.every, look, exactly=True)
 
     return rx.defer(follow)
 

@@ -65,7 +65,7 @@ async def test_twenty_sources_that_hear_one_signal_ask_once_each(dsn):
     wakes = list[str | None]()
     app.woken.subscribe(wakes.append)
     async with app.running(*pipelines):
-        await until(lambda: wakes == [None] and is_quiet(sources))  # whoever begins to listen asks, since it may have missed one
+        await until(lambda: wakes == [None] and all(source.asked for source in sources) and is_quiet(sources))  # as they begin
         before = [len(source.asked) for source in sources]
         for n in range(5):
             await work.enqueue(n)
