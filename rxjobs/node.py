@@ -25,6 +25,7 @@ from rxjobs.events import NodeCutOff, NodeJoined, NodeLeft, NodeLost
 from rxjobs.log_lines import logger
 from rxjobs.nodes import WATCHED
 from rxjobs.runner import Running
+from rxjobs.services.ageing import ageing
 from rxjobs.services.claims import lost_claims
 from rxjobs.services.cron import cron, declare
 from rxjobs.services.delays import PING, loop_delay, notify_delay
@@ -177,7 +178,8 @@ class Node:
         def is_listening() -> bool:
             return store.database.listener is not None and store.database.listener.is_free
 
-        return {
+        rising = {} if how.ageing_seconds is None else {"age": ageing(store, leadership, how.ageing_seconds, emit)}
+        return rising | {
             "lead": lead(store, leadership, leading),
             "stage": stage(store, leadership, self._looks.pending, how.poll_seconds, emit),
             "rescue": rescue(

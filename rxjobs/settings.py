@@ -13,6 +13,9 @@ from rxjobs.errors import InvalidOption
 
 SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 KINDS = {bool: "boolean (true or false)", float: "number", int: "whole number", str: "text"}
+TEXTS = "dsn", "listen_dsn"
+UNSET = {**dict.fromkeys(TEXTS, str), "ageing_seconds": float}
+"""What settings are whose default is None."""
 TRUE, FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")
 
 
@@ -33,6 +36,8 @@ class Settings:
     """How long a leader that fell silent is waited for; at most half a lease."""
     poll_seconds: float = 1.0
     """How long a lost wake-up can cost."""
+    ageing_seconds: float | None = None
+    """How long a ready job waits until it rises by one step of priority, and again until the next; None is never."""
     shutdown_grace: float = 25.0
     max_memory: int = 0
     """Bytes of memory at which this process drains and ends for a fresh start; 0 is no limit."""
@@ -65,8 +70,9 @@ class Settings:
             "leader_seconds",
             "poll_seconds",
             "restart_window",
+            "ageing_seconds",
         ):
-            if not 0 < getattr(self, name) < 10**9:
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < 10**9:
                 raise InvalidOption(f"{name} is a number of seconds above 0, not {getattr(self, name)}")
         for name in ("shutdown_grace", "keep", "keep_discarded", "max_args_bytes", "max_restarts", "max_memory"):
             if not getattr(self, name) >= 0:
@@ -116,9 +122,9 @@ def _pyproject(folder: Path | None) -> dict[str, Any]:
 
 
 def _convert(name: str, value: Any, where: str) -> Any:
-    kind = type(getattr(Settings(), name)) if name not in ("dsn", "listen_dsn") else str
+    kind = UNSET.get(name) or type(getattr(Settings(), name))
     convert: Callable[[Any], Any] = _boolean if kind is bool else kind
-    if (kind is not bool and isinstance(value, bool)) or (name in ("dsn", "listen_dsn") and not isinstance(value, str)):
+    if (kind is not bool and isinstance(value, bool)) or (name in TEXTS and not isinstance(value, str)):
         raise InvalidOption(f"{name}={value!r} in {where} is no {KINDS[kind]}")
     try:
         return convert(value)

@@ -55,7 +55,8 @@ def test_what_is_false(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["lease_seconds", "heartbeat_seconds", "rescue_seconds", "leader_seconds", "poll_seconds", "restart_window"]
+    "name",
+    ["lease_seconds", "heartbeat_seconds", "rescue_seconds", "leader_seconds", "poll_seconds", "restart_window", "ageing_seconds"],
 )
 @pytest.mark.parametrize("value", [0, -1, "0", float("nan"), float("inf")])
 def test_seconds_that_are_none_are_refused(name, value, tmp_path):
@@ -76,6 +77,8 @@ def test_less_than_nothing_is_refused_and_nothing_is_not(name, tmp_path):
         ({"colour": 1}, {}, "App has no setting 'colour'; there are dsn, schema"),
         ({"lease_seconds": "soon"}, {}, r"lease_seconds='soon' in App\(\.\.\.\) is no number"),
         ({"lease_seconds": True}, {}, "lease_seconds=True"),
+        ({}, {"RXJOBS_AGEING_SECONDS": "often"}, "ageing_seconds='often' in RXJOBS_AGEING_SECONDS is no number"),
+        ({"ageing_seconds": True}, {}, "ageing_seconds=True in App"),
         ({"notify": "maybe"}, {}, r"notify='maybe' in App\(\.\.\.\) is no boolean \(true or false\)"),
         ({}, {"RXJOBS_POLL_SECONDS": "often"}, "poll_seconds='often' in RXJOBS_POLL_SECONDS is no number"),
         ({}, {"RXJOBS_MAX_ARGS_BYTES": "1.5"}, "max_args_bytes='1.5' in RXJOBS_MAX_ARGS_BYTES is no whole number"),

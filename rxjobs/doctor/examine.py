@@ -93,10 +93,11 @@ def _shown(settings: Settings) -> Finding:
         "rescue_seconds",
         "leader_seconds",
         "poll_seconds",
+        "ageing_seconds",
         "shutdown_grace",
         "keep",
     )
-    values = ", ".join(f"{name} {getattr(settings, name)}" for name in names if getattr(settings, name) != "")
+    values = ", ".join(f"{name} {getattr(settings, name)}" for name in names if getattr(settings, name) not in ("", None))
     found = f"{values}, notify {'on' if settings.notify else 'off'}"
     if not settings.notify:
         return warning("settings", found, "turn notify on, unless the poll is soon enough: jobs are found by nothing else")

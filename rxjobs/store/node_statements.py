@@ -7,6 +7,10 @@ from uuid import UUID
 
 from rxjobs.store.asking import Asking, Rows
 
+Place = tuple[str, int]
+"""A queue and a priority: where in the order of ready jobs."""
+BEFORE_ALL: Place = "", -1
+
 
 class NodeStatements(Asking):
     """Nodes: their leases, and what they tell of themselves."""
@@ -42,3 +46,11 @@ class NodeStatements(Asking):
     async def ready_depths(self, queues: Sequence[str], most: int) -> Rows:
         """How many jobs are ready in each of the queues, counted up to `most`, and how long the oldest of those has waited."""
         return await self._run("ready_depths", queues, most)
+
+    async def age_jobs(self, after: Place, limit: int, seconds: float, leader: UUID, term: int) -> tuple[Place, int] | None:
+        """Raise by one step the jobs of the next place that were ready for so long, and wake their queue.
+
+        Gives which place that is, and how many were raised; None where no job is ready behind.
+        """
+        rows = await self._run("age_jobs", *after, limit, seconds, leader, term, self._notify)
+        return ((rows[0]["queue"], rows[0]["priority"]), rows[0]["jobs"]) if rows else None

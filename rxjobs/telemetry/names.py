@@ -116,7 +116,7 @@ ITEM_IN, ITEM_OUT, ITEM_DROPPED, ITEM_ERROR = "in", "out", "dropped", "error"
 HEARTBEAT_LOST, WORKER_GONE = "heartbeat_lost", "worker_gone"
 """Why jobs were taken from a node. None is for having run too long: a node that lives ends its own."""
 USED_UP, UNRECOVERABLE = "max_attempts", "unrecoverable"
-RESCUE, PRUNE, PROMOTE, OBSERVE, ELECT = "rescue", "prune", "promote", "observe", "elect"
+RESCUE, PRUNE, PROMOTE, AGE, OBSERVE, ELECT = "rescue", "prune", "promote", "age", "observe", "elect"
 ACQUIRED, LOST = "acquired", "lost"
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half_open"
 ON_LOOP, IN_THREAD, IN_PROCESS, IN_POOL = "async", "thread", "process", "pool"
@@ -136,7 +136,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     STAGE_DISPOSITION: (ITEM_IN, ITEM_OUT, ITEM_DROPPED, ITEM_ERROR),
     RESCUE_REASON: (HEARTBEAT_LOST, WORKER_GONE),
     DISCARD_REASON: (USED_UP, UNRECOVERABLE),
-    MAINTENANCE_TASK: (RESCUE, PRUNE, PROMOTE, OBSERVE, ELECT),
+    MAINTENANCE_TASK: (RESCUE, PRUNE, PROMOTE, AGE, OBSERVE, ELECT),
     LEADER_EVENT: (ACQUIRED, LOST),
     BREAKER_STATE: (CLOSED, OPEN, HALF_OPEN),
     EXECUTOR_TYPE: (ON_LOOP, IN_THREAD, IN_PROCESS, IN_POOL),
@@ -360,7 +360,8 @@ SPANS = (
         (DESTINATION, MESSAGE_ID, KIND, ATTEMPT, DISCARD_REASON)),
     *(Span(task, "internal", f"{what}; only where that was any, or failed.", (MAINTENANCE_TASK, MAINTENANCE_COUNT, ERROR_TYPE))
         for task, what in ((RESCUE, "Jobs are taken from nodes that are gone"), (PRUNE, "Old rows are removed"),
-        (PROMOTE, "Jobs whose time came are made ready"), (OBSERVE, "Queues are counted"), (ELECT, "Who leads changes"))),
+        (PROMOTE, "Jobs whose time came are made ready"), (AGE, "Jobs that wait are raised by one priority"),
+        (OBSERVE, "Queues are counted"), (ELECT, "Who leads changes"))),
 )  # fmt: skip
 SPAN_HEARTBEAT_LOST, SPAN_TIMEOUT, SPAN_BREAKER = "rxjobs.heartbeat.lost", "rxjobs.timeout", "rxjobs.breaker.transition"
 """Events on the span of an attempt, beside the exception."""

@@ -151,6 +151,23 @@ async def test_staging_reads_nothing_but_what_waits(filled):
     assert not tables_read_in_full(found)
 
 
+@pytest.mark.parametrize("mode", ["auto", "force_generic_plan"])
+async def test_ageing_reads_by_the_index_what_it_raises_and_no_more(filled, mode):
+    await filled.execute(f"SET plan_cache_mode = {mode}")
+    leader = await a_leader(filled)
+    for after, raised in (("", -1), 0), (("mail", 0), 200), (("mail", 1), 200):
+        found, ((queue, priority, jobs, _),) = await plan(filled, "age_jobs", *after, 200, 0.0, *leader, None)
+        assert (queue, priority, jobs) == ("mail", after[1] + 1, raised)
+        assert not tables_read_in_full(found)
+        assert all("Sort" not in one["Node Type"] for one in found)
+        reading = [one for one in found if one["Node Type"] == "Index Scan" and one["Relation Name"] == "live_jobs"]
+        assert {one["Index Name"] for one in reading} == {"live_jobs_ready"}
+        assert sum(one["Actual Rows"] * one["Actual Loops"] for one in reading) <= 201
+    found, rows = await plan(filled, "age_jobs", "mail", 2, 200, 0.0, *leader, None)
+    assert rows == []
+    assert not tables_read_in_full(found)
+
+
 async def test_a_look_of_an_idle_node_reads_a_few_pages_for_each_queue_however_much_others_have(filled):
     await filled.execute("SET plan_cache_mode = auto")
     await filled.execute(
