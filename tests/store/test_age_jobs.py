@@ -100,6 +100,8 @@ async def test_who_leads_no_longer_raises_nothing(store, connection, leader):
     await connection.execute(WAITED)
     await a_leader(connection, node=await a_node(connection), term=leader[1] + 1)
     assert await a_round(store, leader) == {}
+    await a_leader(connection, node=leader[0], term=leader[1] + 1)  # the same node, which did not lead for a while
+    assert await a_round(store, leader) == {}
     over = await a_leader(connection, term=leader[1] + 2, seconds=-1)
     assert await a_round(store, over) == {}
     assert await priorities(connection, [id_]) == [4]
