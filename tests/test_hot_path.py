@@ -81,7 +81,7 @@ async def test_a_job_that_does_nothing_takes_one_task_and_so_many_calls(app, nam
 async def test_opentelemetry_is_called_for_the_two_histograms_of_a_run_and_for_nothing_else(app):
     await calls_of(app, "noop", 100, OPENTELEMETRY)
     few, many = [(await calls_of(app, "noop", count, OPENTELEMETRY)).total() for count in (400, 1_400)]
-    assert (many - few) / 1_000 <= 2
+    assert (many - few) / 1_000 < 2.1  # and a few by the batch
 
 
 async def blocks_held_by(app, count):
