@@ -18,9 +18,11 @@ from rxjobs.log_lines import logger
 from rxjobs.telemetry import names
 from rxjobs.telemetry.context import stamp, told_of_baggage
 from rxjobs.telemetry.failing import tell_exception
+from rxjobs.telemetry.sparing import Sparing
 from rxjobs.telemetry.tracing import Tracing
 
-log = logger("rxjobs.telemetry")
+log = logger("rxjobs.telemetry.enqueuing")
+log.addFilter(Sparing())
 
 KINDS_LIMIT = 10
 

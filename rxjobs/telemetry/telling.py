@@ -30,9 +30,11 @@ from rxjobs.telemetry.context import stored
 from rxjobs.telemetry.enqueuing import KINDS_LIMIT
 from rxjobs.telemetry.failing import Logs, tell_exception
 from rxjobs.telemetry.providers import Telemetry
+from rxjobs.telemetry.sparing import Sparing
 from rxjobs.telemetry.tracing import Tracing
 
-log = logger("rxjobs.telemetry")
+log = logger("rxjobs.telemetry.telling")
+log.addFilter(Sparing())
 
 SLOW = 5_000_000
 """Work of a stage on one job that takes longer has a span, ns."""

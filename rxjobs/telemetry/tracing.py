@@ -29,8 +29,8 @@ from rxjobs.telemetry.failing import Failing
 from rxjobs.telemetry.providers import Mode, Telemetry, is_set
 from rxjobs.telemetry.sparing import Sparing
 
-log = logger("rxjobs.telemetry")
-log.addFilter(Sparing())
+log = logger("rxjobs.telemetry.tracing")
+log.addFilter(Sparing())  # of its own: what is rare must not go under in what fails with each job
 
 LOOK_SECONDS = 1.0
 """Within so many seconds it is noticed that the process was given a provider: to look at each job is dear."""
