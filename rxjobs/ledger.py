@@ -106,15 +106,18 @@ class Ledger:
     def fetch(self, n: int, then: Callable[[list[Job]], object], failed: Callable[[BaseException], object]) -> None:
         """Ask the source, once at a time."""
 
+        era = self.era
+
         def answered(jobs: list[Job]) -> None:
             self._fetching, self._asked_now = None, 0
+            self._asked_in = era
             then(jobs)
 
         def refused(error: BaseException) -> None:
             self._fetching, self._asked_now = None, 0
             failed(error)
 
-        self._asked_in, self._asked_now = self.era, n
+        self._asked_now = n
         self._fetching = self._scheduler.start(self._ask(n), answered, refused)
 
     def give_up_fetch(self) -> None:

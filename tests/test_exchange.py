@@ -9,6 +9,9 @@ import pytest
 import reactivex as rx
 
 import rxjobs as rj
+from rxjobs.awaiting import LoopScheduler
+from rxjobs.demand import Demand, now, settle
+from rxjobs.ledger import Ledger
 from rxjobs.outcome import Finished
 from rxjobs.source import Control
 from rxjobs.testing import MemorySource, a_job
@@ -25,6 +28,7 @@ class Both(MemorySource):
         self.exchanges = list[tuple[int, int]]()
         self.on_their_way = self.most_on_their_way = self.out = self.most_out = 0
         self.willing = True
+        self.fetch_seconds = 1.0
         self.fails: Exception | None = None
         self.control: rx.Subject[Control] = rx.Subject()
 
@@ -49,7 +53,7 @@ class Both(MemorySource):
             self.on_their_way -= 1
 
     async def fetch(self, n: int) -> list[rj.Job]:
-        await asyncio.sleep(1)
+        await asyncio.sleep(self.fetch_seconds)
         return await self._fetched(n)
 
     async def settle(self, finished: list[Finished]) -> None:
@@ -199,3 +203,34 @@ async def test_fewer_places_are_not_exceeded_by_what_is_on_its_way():
         await asyncio.sleep(60)
     assert source.most_out == 10
     assert source.settled_once(200)
+
+
+class Taking:
+    """A pull that always takes more."""
+
+    takes_more = True
+
+    def room(self, must_ask: bool) -> None: ...
+
+    def asked(self) -> None: ...
+
+    def exchanged(self, jobs: list[rj.Job], asked: int, began: int) -> None: ...
+
+
+@on_virtual_time
+async def test_what_a_fetch_brings_is_of_the_time_that_it_was_asked_in_whatever_comes_before_it():
+    """Its node was cut off meanwhile: others may have those jobs, and what is exchanged after that has none of it."""
+    source = Both(20)
+    ledger = Ledger(source, Demand(10), LoopScheduler(asyncio.get_running_loop()), lambda event: None)
+    ledger.join(Taking())
+    held, fetched = [ledger.hold(job, now()) for job in await source.fetch(5)], list[rj.Job]()
+    source.fetch_seconds = 2.0
+    ledger.fetch(5, lambda jobs: fetched.extend(ledger.hold(job, now()) for job in jobs), lambda error: None)
+    ledger.cut_off()
+    for job in held:
+        settle(Finished(job, rj.Complete()))
+    await asyncio.sleep(3)
+    assert source.exchanges == [(5, 5)]
+    assert [job.hold.era for job in fetched] == [0] * 5
+    for job in fetched:
+        job.hold.settled = True
