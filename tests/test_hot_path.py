@@ -7,6 +7,7 @@ import gc
 import sys
 from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -45,7 +46,8 @@ def made(app, name, count):
 
 HOT = ("fetch_jobs", "fetch_jobs_where", "ack_completed", "exchange_jobs", "exchange_jobs_where")
 NAMES = {statement(name, "rxjobs"): name for name in HOT}
-OURS, OPENTELEMETRY = ("/rxjobs/", "/reactivex/"), ("/opentelemetry/",)
+HERE = str(Path(rj.__file__).parent)
+OURS, OPENTELEMETRY = (HERE, "/reactivex/"), ("/opentelemetry/",)
 
 
 async def calls_of(app, name, count, packages=OURS):
@@ -154,7 +156,7 @@ async def test_a_lone_enqueue_takes_one_statement_and_so_many_calls(dsn):
     async def noop(n: int = 0) -> None: ...
 
     def entered(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and "/rxjobs/" in frame.f_code.co_filename and "/tests/" not in frame.f_code.co_filename:
+        if event == "call" and frame.f_code.co_filename.startswith(HERE):
             calls[frame.f_code.co_qualname] += 1
 
     async with app:
