@@ -214,10 +214,10 @@ async def test_a_listener_that_is_cut_off_comes_back_and_misses_nothing(dsn):
 
     wakes = []
     app.woken.subscribe(wakes.append)
-    look = statement("look", "rxjobs").partition("\n")[0]
+    look, describe = [statement(name, "rxjobs").partition("\n")[0] for name in ("look", "describe_server")]
     listeners = (
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
-        f"AND (query LIKE 'LISTEN%' OR query LIKE '{look}%')"  # what is asked where it listens
+        f"AND (query LIKE 'LISTEN%' OR query LIKE '{look}%' OR query LIKE '{describe}%')"  # what is asked where it listens
     )
     connection = await asyncpg.connect(dsn)
     async with app.running():
