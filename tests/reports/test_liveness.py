@@ -169,8 +169,9 @@ async def test_connections_that_are_ended_under_running_jobs_cost_no_run_and_the
 
 OURS = "application_name = 'rxjobs' AND datname = current_database()"
 END_ALL = f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {OURS}"
-LOOK = statement("look", "rxjobs").partition("\n")[0]
-LISTENERS = f"SELECT count(*) = 2 FROM pg_stat_activity WHERE (query LIKE 'LISTEN%' OR query LIKE '{LOOK}%') AND {OURS}"
+LOOK, DESCRIBE = [statement(name, "rxjobs").partition("\n")[0] for name in ("look", "describe_server")]
+ASKED_THERE = f"(query LIKE 'LISTEN%' OR query LIKE '{LOOK}%' OR query LIKE '{DESCRIBE}%')"
+LISTENERS = f"SELECT count(*) = 2 FROM pg_stat_activity WHERE {ASKED_THERE} AND {OURS}"
 ADVISORY_LOCKS = (
     "SELECT count(*) FROM pg_locks JOIN pg_database ON oid = database WHERE locktype = 'advisory' AND datname = current_database()"
 )
