@@ -19,6 +19,7 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
+from tests.appended import whole_lines
 from tests.servers import Databases
 
 # a process that was started in the background, or under nohup, has its children ignore these
@@ -133,9 +134,13 @@ class Commands:
         path = self.folder / name
         return path.read_text() if path.exists() else ""
 
+    def lines(self, name: str) -> list[str]:
+        """The lines of a file that are there to their end by now."""
+        return whole_lines(self.folder / name)
+
     def pids(self) -> list[int]:
         """The processes that began a job, in that order."""
-        began = [int(line.split()[1]) for line in self.read("notes").splitlines() if line.startswith("began")]
+        began = [int(line.split()[1]) for line in self.lines("notes") if line.startswith("began")]
         return list(dict.fromkeys(began))
 
     def sql(self, statement: str, *values: Any) -> list[asyncpg.Record]:

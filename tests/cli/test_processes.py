@@ -64,7 +64,7 @@ def flow(rxjobs, count=1):
 
 def ran(rxjobs):
     """Which jobs ran, by which version and in which process, in order."""
-    return [line.split()[1:] for line in rxjobs.read("notes").splitlines() if line.startswith("ran")]
+    return [line.split()[1:] for line in rxjobs.lines("notes") if line.startswith("ran")]
 
 
 def children(process):

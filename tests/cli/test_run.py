@@ -18,7 +18,7 @@ def test_a_signal_drains_and_a_job_in_flight_completes(rxjobs, number):
     enqueue(rxjobs)
     assert rxjobs("enqueue", "send", "--app", "shop:app", "user_id=7", "locale=de").code == 0
     process = rxjobs.start("run", "shop:app")
-    until(lambda: len(rxjobs.read("notes").splitlines()) == 2)
+    until(lambda: len(rxjobs.lines("notes")) == 2)
     process.send_signal(number)
     until(lambda: number.name in rxjobs.read("stderr"))
     rxjobs.write("go", "")
@@ -72,7 +72,7 @@ def test_only_the_named_queues_run_with_that_concurrency(rxjobs):
     until(lambda: list(rxjobs.states().values()) == ["completed"] * 3 + ["available"])
     process.terminate()
     assert process.wait(60) == 0
-    assert rxjobs.read("notes").splitlines()[:2] == [f"began {process.pid}"] * 2
+    assert rxjobs.lines("notes")[:2] == [f"began {process.pid}"] * 2
 
 
 def test_a_pipeline_that_breaks_too_often_exits_with_1(rxjobs):

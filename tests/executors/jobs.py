@@ -320,5 +320,5 @@ def give_an_open_file() -> object:
 
 def _pipe() -> int:
     """The end of the pipe that this process answers by."""
-    [fd] = {connection.fileno() for connection in gc.get_objects() if isinstance(connection, Connection)}
+    [fd] = {connection.fileno() for connection in gc.get_objects() if type(connection) is Connection}
     return fd

@@ -15,6 +15,7 @@ from rxjobs.executors.child import Child
 from rxjobs.executors.in_processes import InProcesses, in_processes
 from rxjobs.outcome import Release
 from rxjobs.testing.conformance_executor import call_of, caught, until
+from tests.appended import whole_lines
 from tests.executors import jobs
 
 
@@ -66,7 +67,7 @@ class Batch:
     @property
     def ran(self) -> list[int]:
         """The numbers of those that ran, in order."""
-        return [int(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
+        return [int(line) for line in whole_lines(self._log)]
 
     def call(self, number: int, how: str = "end") -> asyncio.Task[BaseException | None]:
         return asyncio.create_task(caught(self.executor, call_of(jobs.note, str(self._log), number, how)))

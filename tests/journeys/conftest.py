@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
+from tests.appended import whole_lines
 from tests.forked import Forked, can_fork, fork
 
 ROOT = Path(__file__).parents[2]
@@ -51,9 +52,7 @@ class Worker:
 
     def lines(self, what: str | None = None) -> list[Line]:
         """What ran here so far."""
-        if not self._ledger.exists():
-            return []
-        found = (line.split() for line in self._ledger.read_text().splitlines())
+        found = (line.split() for line in whole_lines(self._ledger))
         lines = [Line(kind, int(id_), int(attempt), float(at)) for kind, id_, attempt, at in found]
         return [line for line in lines if what is None or line.what == what]
 
