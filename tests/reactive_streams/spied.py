@@ -23,6 +23,8 @@ class Asked:
     def __init__(self, source: rj.Source) -> None:
         self.source = source
         self.asked: list[int] = []
+        self.fetched = 0
+        """How many jobs the source has given, held up or not."""
         self.given = 0
         self.settled: list[rj.Finished] = []
         self.wake: Subject[object] = Subject()
@@ -44,6 +46,7 @@ class Asked:
     async def fetch(self, n: int) -> list[rj.Job]:
         self.asked.append(n)
         jobs = await self.source.fetch(n)
+        self.fetched += len(jobs)
         await self.answers.wait()
         if self.fails:
             await self.source.settle([rj.Finished(job, rj.Release()) for job in jobs])

@@ -239,7 +239,7 @@ async def test_rule_2_08_what_comes_after_a_cancel_is_given_back(make: Make):
     source.answers.clear()
     taker = Taker()
     subscription = rj.pull(source, max_demand=5).subscribe(taker)
-    await until(lambda: source.asked)
+    await until(lambda: source.fetched == 5)
     subscription.dispose()
     source.answers.set()
     await until(lambda: len(source.settled) == 5)

@@ -16,9 +16,10 @@ async def test_nobody_is_dead_until_the_server_has_been_up_for_a_lease_since_it_
         connection = await migrated(postgres.dsn)
         await until(lambda: connection.fetchval("SELECT now() - pg_postmaster_start_time() > interval '1 second'"))
         await a_node(connection, seconds=0.5)
+        since = await connection.fetchval(BACK_SINCE)
         os.kill(await connection.fetchval("SELECT pg_backend_pid()"), signal.SIGKILL)
         await connection.close()
-        connection = await until(lambda: again(postgres.dsn))
+        connection = await until(lambda: recovered(postgres.dsn, since))
         await until(lambda: connection.fetchval(f"SELECT expires_at < now() FROM {SCHEMA}.nodes"))
         database = Database(postgres.dsn)
         await database.open()
@@ -29,8 +30,17 @@ async def test_nobody_is_dead_until_the_server_has_been_up_for_a_lease_since_it_
         await connection.close()
 
 
-async def again(dsn):
+BACK_SINCE = "SELECT stats_reset FROM pg_stat_bgwriter"
+"""A server that recovers loses its statistics."""
+
+
+async def recovered(dsn, before):
+    """A connection to the server, once it has recovered: until it has noticed the crash, it takes new ones, and ends them then."""
     try:
-        return await asyncpg.connect(dsn)
-    except (OSError, asyncpg.PostgresError):
-        return None
+        connection = await asyncpg.connect(dsn)
+        if await connection.fetchval(BACK_SINCE) > before:
+            return connection
+        await connection.close()
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        pass
+    return None
