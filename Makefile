@@ -22,9 +22,11 @@ demo: $(READY) ## run the main job on an embedded PostgreSQL
 # most tests wait for something, so more of them run at once than there are cores; in the order of their names, since the files with
 # the fewest tests are those that take longest
 WORKERS ?= 5
+# up to five tests that fail are tried once more, and their first failure is told at the end: a fault of the test or of rxjobs, to be mended
+AGAIN := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 test: $(READY) ## run the whole suite; RXJOBS_TEST_DSN chooses another PostgreSQL
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(AGAIN)
 
 matrix: $(READY) ## try the built package on every Python found here, and with the lowest versions: ten minutes, not in .ci/run
 	$(BIN)/python -m tests.matrix
