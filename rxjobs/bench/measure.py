@@ -113,9 +113,9 @@ async def telemetry(ground: Ground, *, jobs: int, level: Level) -> Values:
     return {"rate": drained.rate, "cpu": drained.cpu}
 
 
-async def workers(ground: Ground, *, jobs: int, count: int) -> Values:
-    """Run jobs that do nothing in so many worker processes."""
-    return {"rate": (await drain(ground, "rxjobs", jobs, workers=count)).rate}
+async def workers(ground: Ground, *, runner: Runner, jobs: int, count: int, concurrency: int) -> Values:
+    """Run jobs that do nothing in so many worker processes, so many at once in each."""
+    return {"rate": (await drain(ground, runner, jobs, workers=count, concurrency=concurrency)).rate}
 
 
 async def enqueue(ground: Ground, *, runner: Runner, way: Way, count: int) -> Values:

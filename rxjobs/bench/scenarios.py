@@ -19,6 +19,8 @@ SHORT: Sequence[Scenario] = ("throughput", "enqueue", "latency")
 LEVELS: Sequence[Level] = ("off", "metrics", "sampled-10", "all")
 RUNNERS: Sequence[Runner] = ("raw", "rxjobs")
 CONCURRENCIES = (10, 50, 200, 1000)
+AT_ONCE = (50, 1000)
+"""Jobs at once in each of several worker processes."""
 WAYS: Mapping[Way, str] = {"bulk": "enqueue_many", "single": "one at a time", "together": "twenty callers"}
 LEAST = 20
 """Fewer jobs than this measure nothing."""
@@ -37,6 +39,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     memory: int = 100_000
     in_flight: int = 1_000
     """So many at first, and then ten times as many."""
+    workers: int = 60_000
     computing: int = 200
     hops: int = 1_000
 
@@ -57,6 +60,7 @@ FULL = Sizes(
     together=50_000,
     paced=300,
     memory=1_000_000,
+    workers=200_000,
     computing=1_000,
     hops=5_000,
 )
@@ -144,15 +148,25 @@ def _memory(sizes: Sizes) -> list[Case]:
 
 
 def _processes(sizes: Sizes) -> list[Case]:
-    one, here, alone = "one worker process", "CPU-bound, in the worker", "CPU-bound, one bare process"
+    here, alone = "CPU-bound, in the worker", "CPU-bound, one bare process"
     return [
-        _ours("processes", one, measure.workers, jobs=sizes.throughput, count=1),
-        _ours("processes", "two worker processes", measure.workers, base=one, jobs=sizes.throughput, count=2),
+        *(case for limit in AT_ONCE for runner in RUNNERS for case in _one_and_two(sizes, limit, runner)),
         _ours("processes", here, measure.compute, jobs=sizes.computing, children=0),
         _ours("processes", "CPU-bound, in_processes(2)", measure.compute, base=here, jobs=sizes.computing, children=2),
         _ours("processes", alone, measure.bare, jobs=sizes.computing, processes=1),
         _ours("processes", "CPU-bound, two bare processes", measure.bare, base=alone, jobs=sizes.computing, processes=2),
         _ours("processes", "call into a child process", measure.hop, count=sizes.hops),
+    ]
+
+
+def _one_and_two(sizes: Sizes, limit: int, runner: Runner) -> list[Case]:
+    """One worker process, and two held against it; so many jobs at once in each."""
+    kind, kinds = ("worker process", "worker processes") if runner == "rxjobs" else ("raw loop", "raw loops")
+    one, two = f"one {kind}, {limit:,} at once", f"two {kinds}, {limit:,} at once in each"
+    options: dict[str, Any] = {"runner": runner, "jobs": sizes.workers, "concurrency": limit}
+    return [
+        _ours("processes", one, measure.workers, count=1, **options),
+        _ours("processes", two, measure.workers, base=one, count=2, **options),
     ]
 
 
