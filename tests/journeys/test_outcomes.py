@@ -18,7 +18,7 @@ from rxjobs.events import JobStarted, JobStopped
 from rxjobs.executors.memory import resident
 from rxjobs.testing import fill
 from tests.journeys import endings
-from tests.numbers import at_most
+from tests.numbers import HANG, at_most
 from tests.waiting import until
 
 EXECUTORS = {
@@ -433,7 +433,7 @@ async def test_a_coroutine_that_swallows_its_cancellation_holds_up_neither_the_o
         enqueued = await good.enqueue()
         await until(lambda: is_completed(app, enqueued.id))
         began = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - began < 0.5 + 2
+    assert asyncio.get_running_loop().time() - began < HANG  # it would never end
     async with app:
         assert await app.jobs.count() == {"retryable": 1, "executing": 1, "completed": 1}
     let_go.set()
