@@ -176,7 +176,7 @@ class Node:
         how, store, emit = self._settings, self._store, self._events.emit
 
         def is_listening() -> bool:
-            return store.database.listener is not None and store.database.listener.is_free
+            return store.database.listener is not None and store.database.listener.is_connected
 
         rising = {} if how.ageing_seconds is None else {"age": ageing(store, leadership, how.ageing_seconds, emit)}
         return rising | {
@@ -192,7 +192,7 @@ class Node:
                 may_be_gone=self._looks.may_be_gone,
                 dead_letters=self._dead_letters,
             ),
-            "cron": cron(store, leadership, self._crons.enqueue_slots, self._looks.changed),
+            "cron": cron(store, leadership, self._crons.enqueue_slots, self._looks.changed, is_listening),
             "declare": declare(store, self.id, self._crons.columns),
             "cancel": self._looks.cancelling.pipe(ops.do_action(running.cancel)),
             "prune": prune(store, leadership, how.keep, emit, how.keep_discarded),

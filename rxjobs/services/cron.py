@@ -26,8 +26,8 @@ from rxjobs.store.store import Store
 
 log = logger("rxjobs.cron")
 
-LOOK_SECONDS = 20.0
-"""How often entries are read anew, where no notification says that one was changed."""
+HEARD_SECONDS, LOOK_SECONDS = 60.0, 20.0
+"""How often entries are read anew: where a notification would say that one was changed, and where none is heard."""
 STANDBY_SECONDS = 1.0
 SOONEST = 0.005
 LATE = timedelta(seconds=60)
@@ -41,7 +41,13 @@ Enqueue = Callable[[Sequence[NewJob], Connection], Awaitable[Sequence[Enqueued]]
 schedule = lru_cache(1024)(Schedule)
 
 
-def cron(store: Store, leadership: Leadership, enqueue: Enqueue, changed: Observable[Any]) -> Observable[int]:
+def cron(
+    store: Store,
+    leadership: Leadership,
+    enqueue: Enqueue,
+    changed: Observable[Any],
+    is_listening: Callable[[], bool] = lambda: False,
+) -> Observable[int]:
     """How many jobs the leader made of slots, whenever one is due; `changed` says that entries may be others than before."""
     pruned_in: list[int] = []
 
@@ -50,11 +56,12 @@ def cron(store: Store, leadership: Leadership, enqueue: Enqueue, changed: Observ
         term = leadership.term
         if term is None:
             return STANDBY_SECONDS, 0
-        if pruned_in != [term]:  # once a term, which is often enough: a slot is a line
+        made, wait = 0, HEARD_SECONDS if is_listening() else LOOK_SECONDS
+        rows = await patiently("reading the entries of cron", store.read_crons)
+        if rows and pruned_in != [term]:  # once a term, which is often enough: a slot is a line
             pruned_in[:] = [term]
             await patiently("pruning slots of cron", lambda: store.prune_slots(KEPT_SECONDS, leadership.node, term))
-        made, wait = 0, LOOK_SECONDS
-        for row in await patiently("reading the entries of cron", store.read_crons):
+        for row in rows:
             if not row["is_on"]:
                 continue
             try:

@@ -17,8 +17,8 @@ LINE_OF = {
     "exchange_jobs": "claims", "exchange_jobs_where": "claims",
     "insert_one": "inserts", "insert_alike": "inserts", "insert_jobs": "inserts", "notify_queues": "inserts",
     "ack_completed": "reserved", "ack_jobs": "reserved", "find_acked": "reserved",
-    "look": "listening", "describe_server": "listening",
-    "take_lease": "reserved", "lead": "reserved", "resign": "reserved", "leave": "reserved",
+    "look": "listening", "describe_server": "listening", "read_crons": "listening", "serve": "listening",
+    "take_lease": "reserved", "declare_types": "reserved", "lead": "reserved", "resign": "reserved", "leave": "reserved",
 }  # fmt: skip
 """Which connections a statement has to itself and its kind."""
 LONG = frozenset(

@@ -15,7 +15,7 @@ class CronStatements(Asking):
 
     async def declare_crons(self, node: UUID, columns: Sequence[Sequence[str]]) -> None:
         """Have a node declare entries: names, expressions, time zones, what becomes of missed slots, jobs (JSON)."""
-        await self._run("declare_crons", node, *columns)
+        await self._run("declare_crons", node, *columns, self._notify)
 
     async def read_crons(self) -> Rows:
         """The entries, and the server's time."""

@@ -52,6 +52,9 @@ class Line(Protocol):
     """A connection that is there for something else."""
 
     @property
+    def is_connected(self) -> bool: ...
+
+    @property
     def is_free(self) -> bool: ...
 
     async def fetch(self, sql: str, *args: Any) -> list[asyncpg.Record]: ...
@@ -78,10 +81,7 @@ class Database:
         """Connect; raises NoDatabase where nothing answers, or not to us."""
         try:
             self.is_behind_pooler = await self._finds_pooler()
-            pool = await self._make_pool(self._pool_size, keep_seconds=300.0)
-            async with pool.acquire(timeout=CONNECT_TIMEOUT):
-                pass
-            self._pool = pool
+            self._pool = await self._make_pool(self._pool_size, keep_seconds=300.0)
             self._lines = {name: Lines(self.connect, size, self._acquire_timeout) for name, size in LINES.items()}
             for name, lines in self._lines.items():
                 lines.timed = partial(self._tell, name)

@@ -37,6 +37,8 @@ class Lines:
         self.size = size
         self._acquire_timeout = acquire_timeout
         self._idle: list[Any] = []
+        """The one to be taken next comes last: the first that was made, where that is idle, so that the others may rest."""
+        self._first: Any = None
         self._count = 0
         """Connections there are, or are about to be."""
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -80,7 +82,7 @@ class Lines:
     async def open(self) -> None:
         """Make all of its connections now."""
         for _ in range(self.size):
-            self._idle.append(await self._connect())
+            self._idle.insert(0, await self._made())
             self._count += 1
 
     async def close(self) -> None:
@@ -99,11 +101,17 @@ class Lines:
                     return connection
             self._count += 1
             try:
-                return await self._connect()
+                return await self._made()
             except BaseException:
                 self._count -= 1
                 self._next_turn()
                 raise
+
+    async def _made(self) -> Any:
+        connection = await self._connect()
+        if self._first is None or self._first.is_closed():
+            self._first = connection
+        return connection
 
     def _take_idle(self) -> Any:
         while self._idle:
@@ -115,7 +123,10 @@ class Lines:
 
     def _release(self, connection: Any, *, is_whole: bool) -> None:
         if is_whole and not connection.is_closed() and not self._is_closed:
-            self._idle.append(connection)
+            if connection is self._first:
+                self._idle.append(connection)
+            else:
+                self._idle.insert(0, connection)
         else:  # the answer may still come: whoever uses it next would get that
             connection.terminate()
             self._count -= 1

@@ -8,4 +8,4 @@ WITH entry AS (
     FROM entry
     WHERE changing.name = entry.name AND is_new
 )
-SELECT is_new, (SELECT pg_notify($3, '!') WHERE $3 IS NOT NULL) AS woken FROM entry
+SELECT is_new, (SELECT pg_notify($3, '!') WHERE $3 IS NOT NULL AND pg_notification_queue_usage() < 0.5) AS woken FROM entry

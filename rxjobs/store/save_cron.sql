@@ -5,4 +5,6 @@ VALUES ($1, $2, $3, $4, $5::text::json, false)
 ON CONFLICT (name) DO UPDATE
 SET expression = excluded.expression, tz = excluded.tz, missed = excluded.missed, job = excluded.job, updated_at = now(),
     done_until = CASE WHEN (entry.expression, entry.tz) = (excluded.expression, excluded.tz) THEN entry.done_until ELSE now() END
-RETURNING xmax = 0 AS is_new, (SELECT pg_notify($6, '!') WHERE $6 IS NOT NULL) AS woken
+RETURNING xmax = 0 AS is_new, (
+    SELECT pg_notify($6, '!') WHERE $6 IS NOT NULL AND pg_notification_queue_usage() < 0.5
+) AS woken

@@ -7,6 +7,7 @@ from collections import Counter
 import asyncpg
 
 import rxjobs as rj
+from rxjobs.services import cron
 from rxjobs.store.store import Store
 from tests.waiting import until
 
@@ -15,6 +16,7 @@ LOOKS = 20
 
 async def test_an_idle_node_asks_one_question_a_poll_for_all_of_its_queues(dsn, monkeypatch):
     """Nothing else is asked but what the lease and the leadership take, whatever the number of queues."""
+    monkeypatch.setattr(cron, "LOOK_SECONDS", 0.01)  # where none would say that an entry was changed
     asked, run = Counter[str](), Store._run
 
     async def counted(store, name, *args, **how):
@@ -30,12 +32,14 @@ async def test_an_idle_node_asks_one_question_a_poll_for_all_of_its_queues(dsn, 
     app.woken.subscribe(heard.append)
     async with app.running():
         # it has begun, and done what whoever leads does first
-        await until(lambda: heard and asked["look"] > 5 and {"prune_jobs", "describe_server", "unserved"} <= asked.keys())
+        firsts = {"prune_jobs", "describe_server", "unserved", "read_crons"}
+        await until(lambda: heard and asked["look"] > 5 and firsts <= asked.keys())
         assert not asked["lost_claims"]  # which reads the whole table
+        assert not asked["prune_slots"]  # there is no entry of cron
         asked.clear()
         await until(lambda: asked["look"] >= LOOKS)
         others = {name: count for name, count in asked.items() if name != "look"}
-    assert not others.keys() & {"fetch_jobs", "ready_behind", "stage_jobs", "expired_nodes", "has_waited"}
+    assert not others.keys() & {"fetch_jobs", "ready_behind", "stage_jobs", "expired_nodes", "has_waited", "read_crons"}
     assert sum(others.values()) <= LOOKS / 4  # what depends on no poll: the lease, the leadership and the like
 
 

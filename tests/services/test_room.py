@@ -95,6 +95,8 @@ async def test_jobs_are_enqueued_without_notifications_which_are_told_to_be_miss
         await asyncio.gather(*(app.enqueue(new) for n in range(10) for new in (work.new(n), single.new(n))))
         await app.queues.pause("default")
         await app.queues.resume("default")
+        await app.cron.add("late", "@hourly", work.new(1))
+        await app.cron.pause("late")
         assert [event.name for event in events] == ["notify.full"]
         assert isinstance(events[0], NotificationsFull)
         (line,) = [line for line in caplog.messages if "room for notifications" in line]

@@ -35,6 +35,15 @@ async def test_no_more_connections_are_made_than_asked_for_and_each_is_used_agai
     assert await ask(lines, "SELECT pg_backend_pid()") in pids
 
 
+async def test_while_the_first_is_idle_the_others_rest(lines):
+    """Whoever came back last: so the second of an idle node is not woken again."""
+    first = await ask(lines, "SELECT pg_backend_pid()")
+    for is_slow in (0.0, 0.05), (0.05, 0.0):
+        pids = await asyncio.gather(*(ask(lines, "SELECT pg_backend_pid() FROM pg_sleep($1)", seconds) for seconds in is_slow))
+        assert len(set(pids)) == 2
+        assert {await ask(lines, "SELECT pg_backend_pid()") for _ in range(3)} == {first}
+
+
 async def test_who_is_cancelled_leaves_no_answer_behind_for_the_next(lines):
     for number in range(50):
         asking = asyncio.ensure_future(ask(lines, "SELECT 'mine' FROM pg_sleep(0.01)"))
