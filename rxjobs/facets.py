@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rxjobs.breakers import Breakers
     from rxjobs.cron import Cron
     from rxjobs.dead_letters import DeadLetters
+    from rxjobs.history import History
     from rxjobs.jobs import Jobs
     from rxjobs.nodes import Nodes
     from rxjobs.queues import Queues
@@ -62,6 +63,14 @@ class Facets:
 
         app = self._app
         return Nodes(lambda: app.store)
+
+    @cached_property
+    def history(self) -> History:
+        """The finished jobs: have them in a table for each day, week or month, and list those."""
+        from rxjobs.history import History
+
+        app = self._app
+        return History(lambda: app.store)
 
     @cached_property
     def dead_letters(self) -> DeadLetters:

@@ -104,6 +104,11 @@ class Sync:
         """As app.nodes: list."""
         return Blocking(lambda app: app.nodes, self._call)
 
+    @property
+    def history(self) -> Any:
+        """As app.history: partition, list."""
+        return Blocking(lambda app: app.history, self._call)
+
     def close(self) -> None:
         """Close the connections and end the thread, if there is one; the next call starts another."""
         with self._lock:

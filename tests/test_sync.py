@@ -74,7 +74,7 @@ def test_a_million_could_be_streamed(app, work):
     assert len(list(rows)) == 2499
 
 
-PARTS = "jobs", "queues", "cron", "breakers", "nodes"
+PARTS = "jobs", "queues", "cron", "breakers", "nodes", "history"
 
 
 def test_it_has_whatever_the_app_has(app):

@@ -32,6 +32,7 @@ _jobs = Commands(name="jobs", help="Look at jobs, and cancel, retry or delete th
 _cron = Commands(name="cron", help="Look at jobs that come again, and add, pause, resume, run or remove them.")
 _queues = Commands(name="queues", help="Look at queues, and pause, resume, scale or limit them.")
 _breakers = Commands(name="breakers", help="Look at the breakers of job types, and open or close them by hand.")
+_history = Commands(name="history", help="Have finished jobs in a table for each day, week or month, and look at those.")
 
 commands.command("rxjobs.cli.demo:demo", name="demo")
 commands.command("rxjobs.cli.bench:bench", name="bench", usage="Usage: rxjobs bench [SCENARIOS...] [OPTIONS]")
@@ -72,6 +73,10 @@ _breakers.command("rxjobs.cli.breakers:list_breakers", name="list")
 _breakers.command("rxjobs.cli.breakers:open_breaker", name="open", usage="Usage: rxjobs breakers open JOB_TYPE [OPTIONS]")
 _breakers.command("rxjobs.cli.breakers:close_breaker", name="close", usage="Usage: rxjobs breakers close JOB_TYPE [OPTIONS]")
 
+commands.command(_history)
+_history.command("rxjobs.cli.history:list_parts", name="list")
+_history.command("rxjobs.cli.history:partition", name="partition", usage="Usage: rxjobs history partition --by month [OPTIONS]")
+
 
 commands.command("rxjobs.cli.completion:install_completion", name="--install-completion")
 
@@ -106,7 +111,7 @@ def obey(arguments: Sequence[str]) -> int:
 
 def import_all() -> None:
     """Import every command: a list of commands says what each is for, and that stands at its function."""
-    for group in (commands, _jobs, _queues, _cron, _breakers):
+    for group in (commands, _jobs, _queues, _cron, _breakers, _history):
         for name in group:
             group[name]
 

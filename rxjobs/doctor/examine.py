@@ -9,6 +9,7 @@ import asyncpg
 from rxjobs.doctor import server, vacuum, work
 from rxjobs.doctor.breakers import breakers
 from rxjobs.doctor.finding import Finding, Health, ok, problem, warning
+from rxjobs.doctor.history import history
 from rxjobs.errors import InvalidDSN, NoDatabase, NotMigrated, SchemaTooNew
 from rxjobs.settings import Settings
 from rxjobs.store import migrate as migrations
@@ -30,6 +31,7 @@ OF_THE_SCHEMA: dict[str, Check] = {
     "progress": work.progress,
     "horizon": vacuum.horizon,
     "dead rows": vacuum.dead_rows,
+    "history": history,
 }
 
 

@@ -25,6 +25,7 @@ LONG = frozenset(
     {
         "insert_one", "insert_alike", "insert_jobs", "list_jobs", "count_jobs", "delete_jobs", "queue_depths", "list_queues",
         "lost_claims", "orphans", "held_by", "rescue_jobs", "bury", "leave", "unserved", "overdue", "find_dead", "redrive_jobs",
+        "tend_history",
     }
 )  # fmt: skip
 """What may read a whole table, or carry a thousand jobs: these may take longer than any other."""

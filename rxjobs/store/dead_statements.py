@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from rxjobs.store.asking import Asking
+from rxjobs.store.asking import Asking, Rows
 from rxjobs.store.encoding import Filters
 from rxjobs.store.undone import until_done
 
@@ -23,6 +23,16 @@ class Pruned(NamedTuple):
     somebody held it, or writes it down only now: an instant is that of a transaction's beginning."""
 
 
+class Tended(NamedTuple):
+    """What was done to a partition of the history, and how many jobs of which state went with it."""
+
+    done: str
+    """made, dropped, emptied or pruned"""
+    name: str
+    state: str | None
+    jobs: int
+
+
 class DeadStatements(Asking):
     """Dead letters: the jobs that were discarded. And all that are finished."""
 
@@ -33,6 +43,18 @@ class DeadStatements(Asking):
         age = keep if keep_discarded is None else keep_discarded
         *rows, last = await self._run("prune_jobs", keep, limit, leader, term, age, since)
         return Pruned(Counter({row["state"]: row["count"] for row in rows}), last["up_to"])
+
+    async def tend_history(self, keep: float, leader: UUID, term: int, keep_discarded: float | None = None) -> list[Tended]:
+        """Do the next thing that a partitioned history needs; gives what it was, and nothing where there is nothing to do.
+
+        Raises TimeoutError where somebody keeps a lock on a table of it for longer than others may be kept waiting.
+        """
+        age = keep if keep_discarded is None else keep_discarded
+        return [Tended(**row) for row in await self._run("tend_history", leader, term, keep, age)]
+
+    async def read_history(self) -> Rows:
+        """The partitions of the history, the oldest first; none where it is not partitioned."""
+        return await self._run("read_history")
 
     async def find_dead(
         self, filters: Filters, errors: Sequence[str] | None, since: datetime | None, above: int, limit: int

@@ -22,6 +22,7 @@ BACK_OFF = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds until each further try, at most."""
 STEP_TIMEOUT = 3600.0
 """Seconds that a step may take on tables that are large."""
+ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('rxjobs.' || $1, 0))"
 SERIES = 1000
 """Steps of one thousand only add to what is there, so that the code of any of them works with the schema of any later one."""
 
@@ -57,7 +58,7 @@ async def migrate(connection: asyncpg.Connection[Any], schema: str) -> list[str]
 async def _migrate(connection: asyncpg.Connection[Any], schema: str) -> list[str]:
     async with connection.transaction():
         await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('rxjobs.' || $1, 0))", schema)
+        await connection.execute(ONE_AT_A_TIME, schema)
         await connection.execute(with_schema(_GROUND, schema))
         done = await _version(connection, schema) or 0
         _refuse_newer(done, schema)

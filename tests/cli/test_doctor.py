@@ -16,7 +16,7 @@ from tests.reports.pooler import TransactionPooler
 NOWHERE = "postgresql://me:secret@127.0.0.1:1/x"
 EVERYTHING = [
     "server", "durability", "clock", "tls", "pooler", "notification queue", "notifications", "settings", "schema",
-    "nodes", "leader", "queues", "breakers", "unserved", "progress", "horizon", "dead rows",
+    "nodes", "leader", "queues", "breakers", "unserved", "progress", "horizon", "dead rows", "history",
 ]  # fmt: skip
 
 

@@ -37,6 +37,8 @@ COMMANDS = [
     "queues limit",
     "queues rate",
     "queues share",
+    "history list",
+    "history partition",
     "nodes",
     "top",
     "web",
@@ -58,6 +60,7 @@ def test_the_list_of_commands_says_what_each_is_for(rxjobs):
         (["jobs"], ["list", "show", "cancel", "retry", "delete"]),
         (["cron", "--help"], ["list", "add", "pause", "resume", "run", "remove"]),
         (["breakers"], ["list", "open", "close"]),
+        (["history"], ["list", "partition"]),
         (["queues", "--help"], ["list", "pause", "resume", "scale", "limit", "rate", "share"]),
     ):
         ran = rxjobs(*arguments)
