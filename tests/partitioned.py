@@ -1,4 +1,7 @@
-"""Every test on a history in partitions, for whoever changes a statement about that: `pytest -p tests.partitioned tests/store`."""
+"""Every test on a history in partitions, for whoever changes a statement about that: `pytest -p tests.partitioned tests/store`.
+
+Only test_migrate.py finds a difference: it compares schemas table by table, and a partition's name says when it begins.
+"""
 
 from __future__ import annotations
 
