@@ -16,7 +16,7 @@ from reactivex.subject import Subject
 from rxjobs.arguments import dump_untyped
 from rxjobs.aside import Unwritten
 from rxjobs.autoscaling import Depth
-from rxjobs.awaiting import every, let_others
+from rxjobs.awaiting import conflate_map, every, let_others
 from rxjobs.decide import raised
 from rxjobs.definition import Definition, check_queue, tags_of
 from rxjobs.demand import now
@@ -86,6 +86,8 @@ class PostgresSource:
         self.low_water = LowWater()
         self._outcomes = Outcomes(node)
         self._freed: Subject[object] = Subject()
+        self._unsure: Subject[object] = Subject()
+        """Says that nobody knows how much claims step over."""
         self._was_given_less = False
 
     def __repr__(self) -> str:
@@ -99,7 +101,8 @@ class PostgresSource:
         """
         node = self._node
         heard = node.woken.pipe(ops.filter(lambda queue: queue is None or queue == self.queue))
-        passed_by = every(lambda: self.low_water.wait, self._look_behind).pipe(ops.filter(bool))
+        looked = every(lambda: self.low_water.wait, self._look_behind), self._unsure.pipe(conflate_map(self._look_behind_now))
+        passed_by = rx.merge(*looked).pipe(ops.filter(bool))
         allowed = every(lambda: self._pace or IDLE_SECONDS, self._may_be_given_more).pipe(ops.filter(bool))
         return rx.merge(heard, node.looks.wakes(self), passed_by, self._freed, allowed)
 
@@ -197,7 +200,7 @@ class PostgresSource:
             await node.dead_letters.examined(finished)
             node.looks.controls.hold(self.queue, -len(finished))
             rows.sort(key=_urgency)
-            self.low_water.claimed(marks, rows, n)
+            self._claimed(types, marks, rows, n)
             jobs = await self._read(rows)
             if written < len(finished):
                 await patiently("looking for outcomes that changed nothing", lambda: self._outcomes.report_stale(finished))
@@ -241,8 +244,13 @@ class PostgresSource:
         rows.sort(key=_urgency)
         self._was_given_less = self._pace is not None and len(rows) < n
         # of a limited queue less than was asked for is not all that there was
-        self.low_water.claimed(marks, rows, n if self._pace is None else len(rows))
+        self._claimed(types, marks, rows, n if self._pace is None else len(rows))
         return rows
+
+    def _claimed(self, types: Sequence[str], marks: Marks, rows: Sequence[Any], asked: int) -> None:
+        # where other types are asked for by now, as when a breaker has opened meanwhile, it says nothing of those
+        if types == self.low_water.types and self.low_water.claimed(marks, rows, asked):
+            self._unsure.on_next(None)
 
     async def _claim_probes(self, types: Sequence[str], n: int) -> list[asyncpg.Record]:
         """Claim as many jobs of each of these types as may try whether its breaker can close, and no more than n."""
@@ -297,7 +305,11 @@ class PostgresSource:
             is_ready, seconds = await self._node.store.ready_behind(self.queue, types, self._where.tags, self._args, marks)
         except PASSING:  # fetching tells of it
             return False
-        return low_water.looked(marks, is_ready, seconds)
+        # of other types meanwhile nothing is known, and their claims begin at the start
+        return types is low_water.types and low_water.looked(marks, is_ready, seconds)
+
+    async def _look_behind_now(self, _: object) -> list[bool]:
+        return [await self._look_behind()]
 
     def _job(self, row: asyncpg.Record) -> Job | Finished:
         id_, type_, priority, attempt, max_attempts, inserted_at, scheduled_at, attempted_at, stored, meta, tags, errors, *_ = row

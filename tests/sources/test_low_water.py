@@ -94,6 +94,30 @@ def test_another_choice_of_job_types_takes_claims_back_to_the_start():
     assert water.begin(["work", "other"]) is FROM_THE_START
 
 
+def test_a_claim_is_followed_by_a_look_at_once_where_nobody_knows_how_crowded_it_is(monkeypatch):
+    clock = 1.0
+    monkeypatch.setattr(low_water, "now", lambda: int(clock * 1e9))
+    water = LowWater()
+
+    def claim(id_):
+        return water.claimed(water.begin(["work"]), [row(id_, LONG_AGO)], 1)
+
+    assert not water.claimed(FROM_THE_START, [], 1)
+    assert [claim(1), claim(2)] == [True, False]
+    water.looked(water.marks, False, 0.0)
+    clock += LOOK_SECONDS
+    assert not claim(3), "it is looked again and again while jobs are claimed"
+    clock += 2 * LOOK_SECONDS
+    assert claim(4), "nobody has looked for long"
+    assert not claim(5)
+    water.begin(["other"])
+    water.begin(["work"])
+    assert claim(6), "of other job types it is not known"
+    water.looked(water.marks, False, LONG)
+    clock += 9 * LOOK_SECONDS
+    assert not claim(7), "claims begin behind what is in the way already"
+
+
 def test_looking_behind_takes_a_small_part_of_the_time():
     water = LowWater()
     assert water.wait == LOOK_SECONDS
@@ -153,6 +177,33 @@ async def test_a_job_that_was_passed_by_wakes_the_source_and_is_fetched(app, con
         await woken.wait()
     assert len(await source.fetch(10)) == 1
     watching.dispose()
+
+
+async def test_what_is_in_the_way_of_the_first_claim_is_not_in_that_of_those_that_follow(app, connection, monkeypatch):
+    """Such as ten thousand jobs of a type whose breaker is open; none of them waits for the next look, a second later."""
+    monkeypatch.setattr(low_water, "CROWDED_SECONDS", 0.0)
+    monkeypatch.setattr(low_water, "LOOK_SECONDS", 600.0)
+    await a_row(connection, type="fragile", scheduled_at=LONG_AGO)
+    source = rj.PostgresSource(app, "default")
+    watching = source.wakes.subscribe(lambda _: None)
+    await a_row(connection)
+    assert len(await source.fetch(1)) == 1
+    await until(lambda: source.low_water.beginning is not FROM_THE_START)
+    watching.dispose()
+
+
+async def test_an_answer_that_comes_when_others_are_asked_for_says_nothing_of_those(app, connection, monkeypatch):
+    source, fetch = rj.PostgresSource(app, "default"), app.store.fetch_jobs
+
+    async def late(*args):
+        rows = await fetch(*args)
+        source.low_water.begin(["other"])  # as a look does once a breaker has opened
+        return rows
+
+    monkeypatch.setattr(app.store, "fetch_jobs", late)
+    await a_row(connection)
+    assert len(await source.fetch(1)) == 1
+    assert source.low_water.marks is FROM_THE_START
 
 
 async def test_where_it_is_not_crowded_nothing_is_passed_by(app, connection, monkeypatch):
