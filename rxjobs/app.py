@@ -139,8 +139,9 @@ class App(Facets):
         from rxjobs.sources.postgres import PostgresSource
         from rxjobs.sources.pull import pull
 
+        source = PostgresSource(self, queue, where)
         self.queues_taken.add(queue)
-        return pull(PostgresSource(self, queue, where), max_demand=max_demand, min_demand=min_demand)
+        return pull(source, max_demand=max_demand, min_demand=min_demand)
 
     def pipeline(self, stream: Observable[Any], name: str | None = None) -> Observable[Any]:
         """Declare a pipeline, to be run by `app.run()` and `rxjobs run`."""

@@ -60,6 +60,8 @@ class Callables:
     """The functions that an app lets jobs call, by patterns of their dotted names."""
 
     def __init__(self, patterns: Iterable[str], job: Callable[..., Any]) -> None:
+        if not isinstance(patterns, Iterable):
+            raise InvalidOption(f"callables are patterns of dotted names, such as 'shop.mail.*', not {patterns!r:.100}")
         self.patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
         for pattern in self.patterns:
             if not isinstance(pattern, str) or "." not in pattern or pattern.startswith(("*", ".")):

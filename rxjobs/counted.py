@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakSet
 
+from rxjobs.checks import checked_name
 from rxjobs.events import StageWorked
 from rxjobs.hold import Waiting
 from rxjobs.job import Job
@@ -22,7 +23,7 @@ class Counted:
     """The numbers of one stage, in whichever pipelines it is: plain integers, read by who wants to know."""
 
     def __init__(self, name: str, *, traced: bool = False, runs_jobs: bool = False, room: int = 0) -> None:
-        self.name = name
+        self.name = checked_name("a stage", name)
         self.traced = traced
         """Whether all that it works on is told of."""
         self.runs_jobs = runs_jobs

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rxjobs.definition import check_number
+from rxjobs.checks import check_number
 from rxjobs.errors import InvalidOption
 from rxjobs.job import Job, State
 from rxjobs.log_lines import logger

@@ -6,6 +6,7 @@ from typing import Any
 
 from reactivex import Observable
 
+from rxjobs.checks import checked_name
 from rxjobs.errors import InvalidOption
 
 CONCURRENCY = 50
@@ -28,4 +29,4 @@ def named(stream: Any, name: str) -> Pipeline:
         raise InvalidOption(
             f"a pipeline is an Observable, such as app.source(queue).pipe(rj.execute(), rj.ack()), not {stream!r:.100}"
         )
-    return Pipeline(name, stream)
+    return Pipeline(checked_name("a pipeline", name), stream)

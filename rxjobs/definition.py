@@ -16,6 +16,7 @@ import msgspec
 from rxjobs.arguments import Arguments, dump_untyped, load_untyped
 from rxjobs.backoff import Backoff
 from rxjobs.calls import checked_executor
+from rxjobs.checks import check_number, check_timeout
 from rxjobs.codec import Codec, ValueCodec, shown
 from rxjobs.enqueued import Enqueued
 from rxjobs.errors import InvalidArguments, InvalidOption
@@ -35,13 +36,6 @@ META_LIMIT = 64 * 1024
 LONGEST_DELAY = timedelta(days=3660)
 EARLIEST = datetime(1900, 1, 2, tzinfo=UTC)
 """Earlier instants a row does not take: the first of all is endless to PostgreSQL."""
-
-
-def check_number(owner: str, name: str, value: Any, least: float, most: float, kind: Any = int) -> None:
-    """Refuse a number outside its range, or of another kind than it is to be."""
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
-        number = "a whole number" if kind is int else "a number"
-        raise InvalidOption(f"{owner}: {name} is {number} from {least} to {most}, not {value!r:.100}")
 
 
 class Breaker(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +58,9 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_number("Breaker", "fail_max", self.fail_max, 1, 10**9)
         check_number("Breaker", "probes", self.probes, 1, 10**6)
+        classes = self.exclude
+        if not isinstance(classes, tuple) or not all(isinstance(one, type) and issubclass(one, BaseException) for one in classes):
+            raise InvalidOption(f"Breaker: exclude is a tuple of exceptions' classes: (CardRefused,), not {classes!r:.100}")
         check_number("Breaker", "reset_timeout", self.reset_timeout, 0.001, 10**9, int | float)
         check_number("Breaker", "window", self.window, 0.1, 86400, int | float)
         check_number("Breaker", "min_calls", self.min_calls, 1, 10**9)
@@ -138,8 +135,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         check_queue(self.queue)
         check_number(self.name, "priority", self.priority, 0, 9)
         check_number(self.name, "max_attempts", self.max_attempts, 1, 1000)
-        if self.timeout is not None and not (isinstance(self.timeout, int | float) and 0 < self.timeout < 10**9):
-            raise InvalidOption(f"{self.name}: timeout is a number of seconds above 0, or None, not {self.timeout!r}")
+        check_timeout(self.name, self.timeout)
         if not isinstance(self.record, bool):
             raise InvalidOption(f"{self.name}: record is True or False, not {self.record!r:.100}")
         if self.backoff is not None and not callable(self.backoff):

@@ -14,9 +14,10 @@ from reactivex import Observable
 from reactivex import operators as ops
 
 from rxjobs.awaiting import every
+from rxjobs.checks import check_number
 from rxjobs.client import Client
 from rxjobs.codec import is_hidden
-from rxjobs.definition import Definition, check_number
+from rxjobs.definition import Definition
 from rxjobs.errors import InvalidOption, JobFailed, UnknownJobType
 from rxjobs.failure import clean
 from rxjobs.hold import CANCELLED

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from rxjobs.definition import check_number
+from rxjobs.checks import check_number
 from rxjobs.store.encoding import plain
 from rxjobs.store.store import Store
 from rxjobs.witness import JobSeen

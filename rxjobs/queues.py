@@ -10,7 +10,8 @@ from uuid import UUID
 
 import msgspec
 
-from rxjobs.definition import Definition, check_number, check_queue
+from rxjobs.checks import check_number
+from rxjobs.definition import Definition, check_queue
 from rxjobs.errors import InvalidOption, UnknownQueue
 from rxjobs.log_lines import logger
 from rxjobs.sources.looks import Looks

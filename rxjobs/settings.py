@@ -85,7 +85,10 @@ class Settings:
 
 
 def load(arguments: Mapping[str, Any], environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
-    """Put the settings together; raises InvalidOption that names the setting and where it was set."""
+    """Put the settings together; raises InvalidOption that names the setting and where it was set.
+
+    An argument of None sets nothing, as an empty variable does.
+    """
     known = {field.name: field for field in fields(Settings)}
     for name in arguments:
         if name not in known:
@@ -124,7 +127,8 @@ def _pyproject(folder: Path | None) -> dict[str, Any]:
 def _convert(name: str, value: Any, where: str) -> Any:
     kind = UNSET.get(name) or type(getattr(Settings(), name))
     convert: Callable[[Any], Any] = _boolean if kind is bool else kind
-    if (kind is not bool and isinstance(value, bool)) or (name in TEXTS and not isinstance(value, str)):
+    is_broken = kind is int and isinstance(value, float) and not value.is_integer()  # else it would be cut off
+    if is_broken or (kind is not bool and isinstance(value, bool)) or (kind is str and not isinstance(value, str)):
         raise InvalidOption(f"{name}={value!r} in {where} is no {KINDS[kind]}")
     try:
         return convert(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -43,6 +43,8 @@ class Unique(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         for name in ("by", "states", "replace"):
             given = getattr(self, name)
+            if not isinstance(given, Iterable):
+                raise InvalidOption(f"Unique: {name} is text or a tuple of it, not {given!r:.100}")
             msgspec.structs.force_setattr(self, name, (given,) if isinstance(given, str) else tuple(given))
         for part in self.by:
             if not isinstance(part, str) or not PART.fullmatch(part):

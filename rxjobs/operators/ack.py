@@ -6,6 +6,7 @@ from typing import Any
 
 from reactivex import Observable, abc
 
+from rxjobs.checks import checked_name
 from rxjobs.demand import settle
 from rxjobs.operators.stage import Operator, behind, one_by_one
 from rxjobs.outcome import Finished
@@ -21,6 +22,8 @@ def ack(*, name: str = "ack") -> Operator:
       ack()
     ─────A─────BC──      B and C were written together, while nothing waited
     """
+
+    checked_name("a stage", name)
 
     def operator(source: Observable[Any]) -> Observable[Any]:
         def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:

@@ -7,6 +7,7 @@ from typing import Any
 
 from reactivex import Observable
 
+from rxjobs.checks import checked_name
 from rxjobs.errors import InvalidOption
 from rxjobs.operators.stage import CONCURRENCY, Operator, check_count
 
@@ -48,7 +49,7 @@ def branch(*operators: Operator, max_demand: int | None = None, name: str | None
             raise InvalidOption(f"rj.branch: a branch is made of operators such as rj.execute(), not {one!r}")
     if max_demand is not None:
         check_count("branch", "max_demand", max_demand)
-    return Branch(operators, max_demand, name)
+    return Branch(operators, max_demand, name if name is None else checked_name("a branch", name))
 
 
 def as_branch(kind: str, given: Any) -> Branch:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from rxjobs.awaiting import conflate_map
 from rxjobs.definition import NewJob
 from rxjobs.enqueued import Enqueued
+from rxjobs.errors import InvalidOption
 from rxjobs.operators.stage import Operator
 
 
@@ -26,4 +27,6 @@ def enqueue(app: Enqueuer) -> Operator:
           enqueue(app)
         ─────1─────2─3───      b and c were inserted together
     """
-    return conflate_map(app.enqueue_many)
+    if not callable(insert := getattr(app, "enqueue_many", None)):
+        raise InvalidOption(f"rj.enqueue takes an app, which inserts jobs, not {app!r:.100}")
+    return conflate_map(insert)

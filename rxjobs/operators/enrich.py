@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rxjobs.calls import Call, Executor
+from rxjobs.checks import check_timeout
 from rxjobs.counted import SAMPLE, SLOW, Counted
 from rxjobs.demand import now
 from rxjobs.errors import InvalidOption
@@ -101,8 +102,7 @@ def calling(
 ) -> Operator:
     """A stage that calls a function for each job, and makes an item of what it gives, or of what stands in for that."""
     check_callable(kind, "function", function)
-    if timeout is not None and timeout <= 0:
-        raise InvalidOption(f"rj.{kind}: timeout is a number of seconds above 0, or None, not {timeout!r}")
+    check_timeout(f"rj.{kind}", timeout)
     call = called(function if on is None else _running_on(on, function), timeout)
 
     async def found(job: Job) -> Any:

@@ -9,9 +9,9 @@ from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable
 
 from rxjobs.awaiting import Awaited
+from rxjobs.checks import check_timeout
 from rxjobs.counted import Counted
 from rxjobs.demand import let_go, now
-from rxjobs.errors import InvalidOption
 from rxjobs.job import Job
 from rxjobs.operators.stage import Operator, behind, check_callable, check_count, items, on_the_loop, working_on
 from rxjobs.outcome import Finished
@@ -33,8 +33,7 @@ def execute_batch(handler: Handler, *, concurrency: int = 1, timeout: float | No
     """
     check_callable("execute_batch", "handler", handler)
     check_count("execute_batch", "concurrency", concurrency)
-    if timeout is not None and timeout <= 0:
-        raise InvalidOption(f"rj.execute_batch: timeout is a number of seconds above 0, or None, not {timeout!r}")
+    check_timeout("rj.execute_batch", timeout)
 
     counted = Counted(name)
 

@@ -13,7 +13,7 @@ from reactivex.disposable import CompositeDisposable, Disposable, SingleAssignme
 from reactivex.scheduler import CurrentThreadScheduler
 
 from rxjobs.awaiting import Awaited, LoopScheduler
-from rxjobs.calls import Executor
+from rxjobs.calls import Executor, checked_executor
 from rxjobs.counted import SAMPLE, SLOW, Counted
 from rxjobs.decide import raised, resolve
 from rxjobs.demand import ended, let_go, now
@@ -149,6 +149,8 @@ def each_awaited(
 ) -> Operator:
     """A stage that works on up to `concurrency` jobs at once, with the help of an executor; `work` itself counts them."""
     check_count(kind, "concurrency", concurrency)
+    if on is not None:
+        checked_executor(f"rj.{kind}: on", on)
 
     def operator(source: Observable[Any]) -> Observable[Any]:
         def subscribe(observer: abc.ObserverBase[Any], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
