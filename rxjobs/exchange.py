@@ -40,6 +40,11 @@ class Taker(Protocol):
         """Whether it takes jobs, and the source may have more."""
         ...
 
+    @property
+    def is_handing_on(self) -> bool:
+        """Whether some of what was fetched last is still to be handed on."""
+        ...
+
     def room(self, must_ask: bool) -> None:
         """There may be room to ask for jobs; whether to do that even of a source that had no more."""
 

@@ -12,7 +12,7 @@ from reactivex import abc
 from reactivex.disposable import Disposable
 
 from rxjobs.aside import Aside, Settling, Unwritten
-from rxjobs.awaiting import LoopScheduler
+from rxjobs.awaiting import LoopScheduler, let_others
 from rxjobs.batches import tell_acked
 from rxjobs.demand import Demand, now
 from rxjobs.events import Emit
@@ -29,6 +29,8 @@ log = logger("rxjobs.demand")
 
 LAST_ANSWER = 2.0
 """Seconds that a source gets to answer once its pipeline is to stop; what it claims by then is given back."""
+BURST_SECONDS = 0.02
+"""For so long what ends while a burst of jobs is handed on waits for the others of it, which may end at once too."""
 WRITE_DELAYS = (0.1, 30.0)
 """Seconds between tries to write outcomes down: the first, and the longest."""
 
@@ -277,7 +279,10 @@ class Ledger:
     async def _settle(self) -> Callable[[], object]:
         # taken here, a tick after the first of them: jobs that end in one burst are written down together. But never more than
         # makes room to ask for jobs: the next are fetched while the rest is written.
-        most = self.demand.worth_asking
+        most, time = self.demand.worth_asking, self._scheduler.loop.time
+        end = time() + BURST_SECONDS
+        while len(self._gathered) < most and time() < end and any(pull.is_handing_on for pull in self._pulls):
+            await let_others()
         self._in_write, self._gathered = self._gathered[:most], self._gathered[most:]
         self._write_began = now()
         await self.reports.write()
@@ -297,13 +302,13 @@ class Ledger:
         if self._scheduler.loop.time() < self._exchanges_from:
             return None
         free = demand.max_demand - demand.held - demand.promised - self._asked_now
-        asked = free + len(settling)
+        asked = min(free + len(settling), demand.worth_asking)  # each half of what is held: one runs while the other is brought
         taker = next((pull for pull in self._pulls if pull.takes_more), None)
         if demand.held - len(settling) > demand.min_demand or asked < 1 or taker is None:
             return None
         if not source.may_exchange([finished for finished, _ in settling]):
             return None
-        return Exchange(source, settling, asked, max(0, free), taker, self.era, self._write_began, self._writing)
+        return Exchange(source, settling, asked, max(0, asked - len(settling)), taker, self.era, self._write_began, self._writing)
 
     async def _settle_and_fetch(self, exchange: Exchange) -> Callable[[], object]:
         self._in_write, self._writing = [], None  # others may be written meanwhile

@@ -33,6 +33,7 @@ class Bench:
             self.ledger.join(self)
 
     takes_more = False
+    is_handing_on = False
 
     def room(self, must_ask: bool) -> None:
         self.rooms += 1

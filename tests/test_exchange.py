@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
 import reactivex as rx
+from reactivex import operators as ops
 
 import rxjobs as rj
 from rxjobs.awaiting import LoopScheduler
@@ -14,9 +16,11 @@ from rxjobs.demand import Demand, now, settle
 from rxjobs.ledger import Ledger
 from rxjobs.outcome import Finished
 from rxjobs.source import Control
+from rxjobs.sources.pull import TURN
 from rxjobs.testing import MemorySource, a_job
 from rxjobs.testing.watched import runs
 from tests.virtual import on_virtual_time
+from tests.waiting import until
 
 
 class Both(MemorySource):
@@ -28,7 +32,7 @@ class Both(MemorySource):
         self.exchanges = list[tuple[int, int]]()
         self.on_their_way = self.most_on_their_way = self.out = self.most_out = 0
         self.willing = True
-        self.fetch_seconds = 1.0
+        self.fetch_seconds = self.exchange_seconds = 1.0
         self.fails: Exception | None = None
         self.control: rx.Subject[Control] = rx.Subject()
 
@@ -44,7 +48,7 @@ class Both(MemorySource):
         self.on_their_way += 1
         self.most_on_their_way = max(self.most_on_their_way, self.on_their_way)
         try:
-            await asyncio.sleep(1)
+            await asyncio.sleep(self.exchange_seconds)
             if self.fails is not None:
                 raise self.fails
             await self._settled(finished)
@@ -122,6 +126,37 @@ async def test_free_places_are_asked_for_too():
         await asyncio.sleep(30)
     assert source.settled_once(30)
     assert source.most_out == 10
+
+
+@on_virtual_time
+async def test_one_brings_no_more_than_half_of_what_is_held():
+    """Else the one would bring nearly all and the other next to nothing, again and again."""
+    source = Both(50)
+
+    async def end_in_two_bursts(job: rj.Job) -> dict[str, int]:
+        await asyncio.sleep(0.5 if job.args["n"] < 4 else 1.0)
+        return {}
+
+    async with runs(pulled(source, rj.enrich(end_in_two_bursts, concurrency=10))):
+        await asyncio.sleep(60)
+    assert source.settled_once(50)
+    assert max(asked for _, asked in source.exchanges) == 5
+
+
+async def test_what_is_handed_on_in_several_turns_is_written_down_in_one_where_it_ends_at_once():
+    """On real time: in virtual time no turn ends."""
+    source = Both(1000, max_demand=200)
+    source.fetch_seconds = source.exchange_seconds = 0.001
+
+    def take_longer_than_a_turn(job: rj.Job) -> rj.Job:
+        end = time.perf_counter() + 3 * TURN / 100
+        while time.perf_counter() < end:
+            pass
+        return job
+
+    async with runs(pulled(source, ops.map(take_longer_than_a_turn))):
+        await until(lambda: len(source.settled) == 1000)
+    assert source.exchanges[:8] == [(100, 100)] * 8
 
 
 @on_virtual_time
@@ -209,6 +244,7 @@ class Taking:
     """A pull that always takes more."""
 
     takes_more = True
+    is_handing_on = False
 
     def room(self, must_ask: bool) -> None: ...
 

@@ -165,6 +165,11 @@ class _Pulling:
         """Whether it takes jobs, and its source may have more."""
         return not self._ended and (self._may_have_more or self._is_flowing)
 
+    @property
+    def is_handing_on(self) -> bool:
+        """Whether some of what was fetched last is still to be handed on."""
+        return bool(self._fetched_jobs)
+
     def asked(self) -> None:
         """The source is asked with outcomes that are written down."""
         self._may_have_more = False
