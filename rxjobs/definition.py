@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -59,8 +59,11 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
         check_number("Breaker", "fail_max", self.fail_max, 1, 10**9)
         check_number("Breaker", "probes", self.probes, 1, 10**6)
         classes = self.exclude
-        if not isinstance(classes, tuple) or not all(isinstance(one, type) and issubclass(one, BaseException) for one in classes):
+        if not isinstance(classes, Collection) or not all(
+            isinstance(one, type) and issubclass(one, BaseException) for one in classes
+        ):
             raise InvalidOption(f"Breaker: exclude is a tuple of exceptions' classes: (CardRefused,), not {classes!r:.100}")
+        msgspec.structs.force_setattr(self, "exclude", tuple(classes))
         check_number("Breaker", "reset_timeout", self.reset_timeout, 0.001, 10**9, int | float)
         check_number("Breaker", "window", self.window, 0.1, 86400, int | float)
         check_number("Breaker", "min_calls", self.min_calls, 1, 10**9)

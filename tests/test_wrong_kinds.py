@@ -56,7 +56,7 @@ def test_the_timeout_of_a_stage_is_a_number_of_seconds(stage, timeout):
 
 
 @pytest.mark.parametrize("stage", ["execute", "enrich", "map", "tap"])
-@pytest.mark.parametrize("on", ["threads", 8, Thing(), rj.in_threads], ids=repr)
+@pytest.mark.parametrize("on", ["threads", 8, Thing(), rj.in_threads], ids=["text", "number", "thing", "function"])
 def test_what_a_stage_runs_on_is_an_executor(stage, on):
     with pytest.raises(rj.InvalidOption, match=f"^rj.{stage}: on is where code runs: rj.in_threads"):
         STAGES[stage](on=on)
@@ -71,7 +71,7 @@ def test_what_a_stage_runs_on_is_an_executor(stage, on):
         (lambda: rj.App(max_memory=float("inf")), "^max_memory=inf in App"),
         (lambda: rj.App(callables=5), "^callables are patterns of dotted names, such as 'shop.mail.*', not 5"),
         (lambda: a_job_type(timeout=True), "^work: timeout is a number of seconds above 0, or None, not True"),
-        (lambda: rj.Breaker(exclude=[KeyError]), "^Breaker: exclude is a tuple of exceptions' classes"),
+        (lambda: rj.Breaker(exclude=["KeyError"]), "^Breaker: exclude is a tuple of exceptions' classes"),
         (lambda: rj.Breaker(exclude=("KeyError",)), "^Breaker: exclude is a tuple of exceptions' classes"),
         (lambda: rj.Breaker(exclude=KeyError), "^Breaker: exclude is a tuple of exceptions' classes"),
         (lambda: rj.Unique(by=None), "^Unique: by is text or a tuple of it, not None"),
@@ -85,3 +85,7 @@ def test_what_a_stage_runs_on_is_an_executor(stage, on):
 def test_what_is_of_another_kind_is_refused_in_words(call, words):
     with pytest.raises(rj.InvalidOption, match=words):
         call()
+
+
+def test_several_classes_may_come_in_any_collection():
+    assert rj.Breaker(exclude=[KeyError]) == rj.Breaker(exclude={KeyError}) == rj.Breaker(exclude=(KeyError,))
