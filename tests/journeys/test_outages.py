@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
-from rxjobs.store.statements import statement
 from rxjobs.testing import fill
+from tests.listening import LISTENS
 from tests.proxy import Proxy
 from tests.servers import PrivatePostgres
 from tests.waiting import until
@@ -214,11 +214,7 @@ async def test_a_listener_that_is_cut_off_comes_back_and_misses_nothing(dsn):
 
     wakes = []
     app.woken.subscribe(wakes.append)
-    look, describe = [statement(name, "rxjobs").partition("\n")[0] for name in ("look", "describe_server")]
-    listeners = (
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
-        f"AND (query LIKE 'LISTEN%' OR query LIKE '{look}%' OR query LIKE '{describe}%')"  # what is asked where it listens
-    )
+    listeners = f"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND {LISTENS}"
     connection = await asyncpg.connect(dsn)
     async with app.running():
         for round_ in range(3):

@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 import rxjobs as rj
-from rxjobs.store.statements import statement
 from rxjobs.testing import fill
 from tests.journeys.conftest import Worker
+from tests.listening import LISTENS
 from tests.waiting import until
 
 FAST: dict[str, Any] = {"lease_seconds": 3, "heartbeat_seconds": 0.5, "rescue_seconds": 0.5, "poll_seconds": 0.5}
@@ -169,9 +169,7 @@ async def test_connections_that_are_ended_under_running_jobs_cost_no_run_and_the
 
 OURS = "application_name = 'rxjobs' AND datname = current_database()"
 END_ALL = f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {OURS}"
-LOOK, DESCRIBE = [statement(name, "rxjobs").partition("\n")[0] for name in ("look", "describe_server")]
-ASKED_THERE = f"(query LIKE 'LISTEN%' OR query LIKE '{LOOK}%' OR query LIKE '{DESCRIBE}%')"
-LISTENERS = f"SELECT count(*) = 2 FROM pg_stat_activity WHERE {ASKED_THERE} AND {OURS}"
+LISTENERS = f"SELECT count(*) >= 2 FROM pg_stat_activity WHERE {LISTENS} AND {OURS}"
 ADVISORY_LOCKS = (
     "SELECT count(*) FROM pg_locks JOIN pg_database ON oid = database WHERE locktype = 'advisory' AND datname = current_database()"
 )

@@ -5,7 +5,7 @@ import logging
 import asyncpg
 
 import rxjobs as rj
-from rxjobs.store.statements import statement
+from tests.listening import LISTENS
 from tests.waiting import until
 
 JUNK = [
@@ -84,8 +84,4 @@ async def test_a_flood_of_forged_wakes_costs_fetches_one_at_a_time_and_no_job(ds
 
 async def listens(connection):
     """Whether the worker hears this database's channel by now: before, a notification would prove nothing."""
-    return await connection.fetchval(
-        "SELECT count(*) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND (query ILIKE 'LISTEN %' OR query LIKE ANY ($1))",
-        [statement(name, "rxjobs").partition("\n")[0] + "%" for name in ("look", "describe_server")],
-    )
+    return await connection.fetchval(f"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND {LISTENS}")
