@@ -12,4 +12,4 @@ def _starts(begin: str) -> str:
 
 _ASKED_THERE = [statement(name, "rxjobs").partition("\n")[0] for name, line in LINE_OF.items() if line == "listening"]
 LISTENS = f"(query = 'SELECT 1' OR {' OR '.join(map(_starts, ['LISTEN ', *_ASKED_THERE]))})"
-"""A condition on a row of pg_stat_activity. While the session that listens is busy another one may be asked: then both are meant."""
+"""A condition on a row of pg_stat_activity. While the one that listens is busy another may be asked: then both are meant."""
