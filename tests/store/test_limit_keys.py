@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from hashlib import md5
 
 import msgspec
 import pytest
@@ -39,6 +40,24 @@ async def test_keys_share_a_queue_also_where_there_are_more_than_a_claim_looks_a
     each = claimed.total() / (250 + sum(weight - 1 for weight in weights.values()))
     for key in range(250):
         assert claimed[f"t{key}"] == pytest.approx(each * weights.get(f"t{key}", 1.0), abs=6)
+
+
+@pytest.mark.parametrize("before", ["executing", "of another queue"])
+async def test_claims_go_by_the_index_of_keys_also_where_statistics_say_that_nothing_is_ready(
+    connection, store, node, before
+):
+    """Each index seems as good as another then; by any but that of the keys all of the queue is read for each key."""
+    state, queue = ("executing", "mail") if before == "executing" else ("available", "other")
+    await fill(connection, "work", 5_000, state=state, queue=queue)
+    await connection.execute("ANALYZE rxjobs.live_jobs")
+    await connection.execute("TRUNCATE rxjobs.live_jobs")
+    await fill(connection, "work", 50 * 40, queue="mail", args_sql="json_build_object('tenant', 't' || n % 50)")
+    await limit(store, is_shared=True)
+    async with connection.transaction():
+        claims = f"SELECT count(*) FROM rxjobs.claim_of_{md5(b'mail').hexdigest()}(30, '{{work}}', $1, '{{}}', '{{}}')"  # noqa: S324
+        assert await connection.fetchval(claims, node) == 30
+        read = await connection.fetchval("SELECT pg_stat_get_xact_tuples_returned('rxjobs.live_jobs_ready'::regclass)")
+    assert read < 100, "of 2,000 that are ready"
 
 
 @pytest.mark.parametrize("by_keys", [True, False], ids=["known", "not known"])
