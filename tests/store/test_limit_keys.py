@@ -43,9 +43,7 @@ async def test_keys_share_a_queue_also_where_there_are_more_than_a_claim_looks_a
 
 
 @pytest.mark.parametrize("before", ["executing", "of another queue"])
-async def test_claims_go_by_the_index_of_keys_also_where_statistics_say_that_nothing_is_ready(
-    connection, store, node, before
-):
+async def test_claims_go_by_the_index_of_keys_also_where_statistics_say_that_nothing_is_ready(connection, store, node, before):
     """Each index seems as good as another then; by any but that of the keys all of the queue is read for each key."""
     state, queue = ("executing", "mail") if before == "executing" else ("available", "other")
     await fill(connection, "work", 5_000, state=state, queue=queue)
